@@ -78,6 +78,7 @@ enum class Family : std::uint8_t {
   mamba2,
   bamba,
   granite_hybrid,
+  qwen3_next,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

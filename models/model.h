@@ -131,8 +131,9 @@ struct Model {
   Experts experts;               ///< in place of some layers' MLPs
   FurtherPrediction further;     ///< behind the last block
   LatentAttention latent;        ///< in place of q, k and v made from the token; head_dim is then nope + rope
+  bool attention_gate = false;   ///< attention's output is scaled by a sigmoid of a product with the token (Qwen3-Next)
   bool attention_sinks = false;  ///< each head has a learned logit beside its scores (gpt-oss)
-  StateSpace ssm;                ///< of the blocks whose mixer is mamba
+  StateSpace ssm;                ///< of the blocks whose mixer keeps a state
   /// What each block consists of, repeated from the first block on; empty: attention, then an MLP or, where `experts`
   /// says so, experts.
   std::vector<BlockParts> pattern;

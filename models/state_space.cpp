@@ -9,13 +9,13 @@ namespace {
 // In the enumerations' order, with Nemotron-H's letters.
 struct HalfWord {
   std::string_view word;
-  char letter;
+  std::optional<char> letter;
 };
-constexpr std::array<HalfWord, 2> kMixers = {{{"attention", '*'}, {"mamba", 'M'}}};
+constexpr std::array<HalfWord, 3> kMixers = {{{"attention", '*'}, {"mamba", 'M'}, {"delta", {}}}};
 constexpr std::array<HalfWord, 2> kFeeds = {{{"mlp", '-'}, {"experts", 'E'}}};
 
-template <class Half, class Is>
-std::optional<Half> half_of(const std::array<HalfWord, 2>& words, const Is& is) {
+template <class Half, std::size_t kWords, class Is>
+std::optional<Half> half_of(const std::array<HalfWord, kWords>& words, const Is& is) {
   for (std::size_t i = 0; i < words.size(); ++i)
     if (is(words[i])) return static_cast<Half>(i);
   return std::nullopt;

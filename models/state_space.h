@@ -1,6 +1,7 @@
 #pragma once
-/// State spaces, and what the halves of a block are. A block has a mixer, which lets tokens see those before them, and
-/// then an MLP; each has a norm of its own before it and is added to the residual. A pattern may leave either out.
+/// Mixers that keep a state, and what the halves of a block are. A block has a mixer, which lets tokens see those
+/// before them, and then an MLP; each has a norm of its own before it and is added to the residual. A pattern may leave
+/// either out.
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -10,7 +11,12 @@
 
 namespace orrery::models {
 
-enum class Mixer : std::uint8_t { attention, mamba, none };
+enum class Mixer : std::uint8_t {
+  attention,
+  mamba,  ///< a state space (Dao and Gu 2024)
+  delta,  ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
+  none,
+};
 enum class Feed : std::uint8_t { mlp, experts, none };
 
 /// One block of a pattern.
@@ -20,18 +26,25 @@ struct BlockParts {
   auto operator<=>(const BlockParts&) const = default;
 };
 
-/// "mamba", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp". Nothing for other words.
+/// Whether it takes tokens one after another into a state of fixed size.
+[[nodiscard]] constexpr bool keeps_state(Mixer mixer) {
+  return mixer == Mixer::mamba || mixer == Mixer::delta;
+}
+/// "mamba", "delta", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp". Nothing for other
+/// words.
 [[nodiscard]] std::optional<BlockParts> parts_of(std::string_view word);
 [[nodiscard]] std::string word_of(const BlockParts& parts);
 /// The letters of Nemotron-H's patterns: M, *, -, E.
 [[nodiscard]] std::optional<BlockParts> parts_of_letter(char letter);
-[[nodiscard]] std::optional<char> letter_of(const BlockParts& parts);  ///< nothing if both halves are there
+[[nodiscard]] std::optional<char> letter_of(const BlockParts& parts);  ///< nothing if it has none
 /// The shortest pattern whose repetition gives all of `blocks`.
 [[nodiscard]] std::vector<BlockParts> shortest_period(std::vector<BlockParts> blocks);
 
-/// The sizes of Mamba-2's mixer (Dao and Gu 2024, "Transformers are SSMs", section 7.1). A token becomes a gate z and
-/// values x of heads * width columns each, keys B and queries C of `state` columns for each of `groups` groups of
-/// heads, and a step width dt for each head.
+/// The sizes of mixers that keep a state. In Mamba-2's (Dao and Gu 2024, "Transformers are SSMs", section 7.1) a token
+/// becomes a gate z and values x of heads * width columns each, keys B and queries C of `state` columns for each of
+/// `groups` groups of heads, and a step width dt for each head. A gated delta network (Yang, Kautz and Hatamizadeh
+/// 2024, "Gated Delta Networks", section 3.4) has the same, called z, v, k, q and a, and for each head also how much of
+/// a value is written, b; its norm takes each head by itself.
 struct StateSpace {
   std::int64_t heads = 0;        ///< 0: no layer is a state space
   std::int64_t width = 0;        ///< columns of a head
@@ -39,7 +52,7 @@ struct StateSpace {
   std::int64_t state = 0;        ///< columns of B and C
   std::int64_t taps = 4;         ///< of the causal convolution over x, B and C
   std::int64_t chunk = 256;      ///< tokens of a chunk of the chunked form
-  std::int64_t norm_groups = 0;  ///< runs of columns that the gated norm takes by themselves; 0: `groups`
+  std::int64_t norm_groups = 0;  ///< of Mamba-2: runs of columns that the norm takes by themselves; 0: `groups`
   bool conv_bias = true;
   bool operator==(const StateSpace&) const = default;
   [[nodiscard]] bool any() const { return heads > 0; }

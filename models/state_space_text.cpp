@@ -35,7 +35,7 @@ std::vector<BlockParts> read_pattern(const Cursor& at) {
     const auto parts = parts_of(word);
     if (!parts)
       one.error("E0105", fmt::format("{} is no kind of block", base::quoted(word)),
-                "mamba, attention, mlp or experts, or a mixer and what follows it, such as mamba+mlp");
+                "mamba, delta, attention, mlp or experts, or a mixer and what follows it, such as mamba+mlp");
     blocks.push_back(parts.value_or(BlockParts{}));
   }
   return shortest_period(std::move(blocks));
@@ -47,9 +47,9 @@ void check_pattern(const Cursor& root, const Model& m) {
     if (!holds) (at.exists() ? at : root).error("E0112", message, help);
   };
   const auto has = [&](auto&& holds) { return m.blocks_with(m.layers, holds) > 0; };
-  const bool scans = has([](const BlockParts& one) { return one.mixer == Mixer::mamba; });
-  needs("state_space", scans == m.ssm.any(),
-        scans ? "blocks of the pattern are state spaces, whose sizes are missing"
+  const bool keeps = has([](const BlockParts& one) { return keeps_state(one.mixer); });
+  needs("state_space", keeps == m.ssm.any(),
+        keeps ? "blocks of the pattern are state spaces or gated delta networks, whose sizes are missing"
               : "sizes of a state space, but no block of the pattern is one",
         "state_space: {heads: 128, width: 64, groups: 8, state: 128}, and pattern: [mamba, mlp]");
   if (m.ssm.any()) {
@@ -62,6 +62,8 @@ void check_pattern(const Cursor& root, const Model& m) {
           fmt::format("{} heads of width {}, and {} groups of state {}, are wider than {}", s.heads, s.width, s.groups,
                       s.state, kMostWidth),
           "");
+    needs("state_space", s.norm_groups == 0 || has([](const BlockParts& one) { return one.mixer == Mixer::mamba; }),
+          "the norm of a gated delta network takes each head by itself", "leave norm_groups out");
     needs("causal", m.causal, "a state space reads a sequence from its beginning", "causal: true");
   }
   if (m.pattern.empty()) return;

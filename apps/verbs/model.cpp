@@ -71,11 +71,13 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
     row("attention", "in " + blocks_with([](const BlockParts& one) { return one.mixer == models::Mixer::attention; }));
     row("MLP", "in " + blocks_with([](const BlockParts& one) { return one.feed == models::Feed::mlp; }));
   }
-  if (const models::StateSpace& s = model->ssm; s.any())
-    row("state space", fmt::format("{} of {} columns in {}, state {}, in {}", base::count_of(s.heads, "head"), s.width,
-                                   base::count_of(s.groups, "group"), s.state, blocks_with([](const BlockParts& one) {
-                                     return one.mixer == models::Mixer::mamba;
-                                   })));
+  for (const auto& [mixer, title] :
+       {std::pair{models::Mixer::mamba, "state space"}, {models::Mixer::delta, "gated delta network"}}) {
+    const auto has = [mixer = mixer](const BlockParts& one) { return one.mixer == mixer; };
+    if (const models::StateSpace& s = model->ssm; model->blocks_with(model->layers, has) > 0)
+      row(title, fmt::format("{} of {} columns in {}, state {}, in {}", base::count_of(s.heads, "head"), s.width,
+                             base::count_of(s.groups, "group"), s.state, blocks_with(has)));
+  }
   row("MLP width", std::to_string(model->ffn_hidden));
   if (const models::Experts& e = model->experts; e.any())
     row("experts", fmt::format("{} of {}, {} wide{}, in {}", e.chosen, e.count, e.hidden,

@@ -63,7 +63,8 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint32_t>(op.trans_b) << 27 | static_cast<std::uint32_t>(op.dropout > 0) << 28 |
       static_cast<std::uint32_t>(op.cap > 0) << 29 | static_cast<std::uint64_t>(op.rule) << 32 |
       static_cast<std::uint64_t>(op.function) << 40 | static_cast<std::uint64_t>(op.stochastic) << 48 |
-      static_cast<std::uint64_t>(op.four_bits) << 49 | static_cast<std::uint64_t>(op.joint) << 50;
+      static_cast<std::uint64_t>(op.four_bits) << 49 | static_cast<std::uint64_t>(op.joint) << 50 |
+      static_cast<std::uint64_t>(op.ssm.delta) << 51;
   return {{op.m,        op.n,        op.k,         op.batch,    op.sequence,  op.heads,          op.kv_heads,
            op.head_dim, op.capacity, op.window,    op.rotary,   op.ring_step, op.slots,          op.experts,
            op.chosen,   op.context,  op.ssm.state, op.ssm.taps, op.ssm.chunk, op.ssm.norm_groups},

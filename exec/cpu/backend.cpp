@@ -280,6 +280,10 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::gated_norm_grad: return run_gated_norm_grad(machine_, call);
     case OpKind::xielu: return run_xielu(machine_, call);
     case OpKind::xielu_grad: return run_xielu_grad(machine_, call);
+    case OpKind::delta_rule: return run_delta_rule(machine_, call);
+    case OpKind::delta_rule_grad: return run_delta_rule_grad(machine_, call);
+    case OpKind::output_gate: return run_output_gate(machine_, call);
+    case OpKind::output_gate_grad: return run_output_gate_grad(machine_, call);
   }
 }
 

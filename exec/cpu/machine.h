@@ -240,5 +240,9 @@ void run_gated_norm(Machine&, const Call&);
 void run_gated_norm_grad(Machine&, const Call&);
 void run_xielu(Machine&, const Call&);  // operators_rows.cpp
 void run_xielu_grad(Machine&, const Call&);
+void run_delta_rule(Machine&, const Call&);  // operators_delta_rule.cpp
+void run_delta_rule_grad(Machine&, const Call&);
+void run_output_gate(Machine&, const Call&);
+void run_output_gate_grad(Machine&, const Call&);
 
 }  // namespace orrery::exec

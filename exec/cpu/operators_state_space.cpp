@@ -2,66 +2,30 @@
 //
 // The scan is computed token by token. Its gradient goes through the chunks of a sequence from the last to the first;
 // states before each chunk were noted on a way through all of them, and those within a chunk are made again.
-#include <algorithm>
-#include <cmath>
-
-#include "base/ensure.h"
-#include "exec/cpu/machine.h"
+#include "exec/cpu/state_space.h"
 
 namespace orrery::exec {
 
 namespace {
 
-struct ScanSizes {
-  explicit ScanSizes(const models::Op& op)
-      : batch(op.batch),
-        tokens(op.sequence),
-        heads(op.heads),
-        groups(op.kv_heads),
-        width(op.head_dim),
-        state(op.ssm.state),
-        chunk(op.ssm.chunk),
-        chunks(models::chunks_of(op)),
-        inner(models::inner_columns(op)),
-        convolved(models::convolved_columns(op)),
-        projected(models::projected_columns(op)) {
-    ENSURE(heads > 0 && groups > 0 && heads % groups == 0 && state > 0 && op.n == batch * tokens,
-           "{} heads in {} groups, state {}, {} rows of {} x {}", heads, groups, state, op.n, batch, tokens);
-  }
-  std::int64_t batch, tokens, heads, groups, width, state, chunk, chunks, inner, convolved, projected;
-  [[nodiscard]] std::int64_t rows() const { return batch * tokens; }
-  [[nodiscard]] std::int64_t cells() const { return width * state; }  ///< of a head's state
-};
-
-float logistic(float x) {
-  return 1 / (1 + std::exp(-x));
-}
-float softplus(float x) {
-  constexpr float kLinear = 20;  // beyond, log(1 + exp(x)) is x in fp32
-  return x > kLinear ? x : std::log1p(std::exp(x));
-}
-
 /// What a head reads, by token.
 struct ScanHead {
   ScanHead(const ScanSizes& sizes, const Call& call, std::size_t first, std::int64_t which)
-      : s(sizes), head(which), group(which / (sizes.heads / sizes.groups)) {
-    convolved = call.input(first, s.rows() * s.convolved);
-    projected = call.input(first + 1, s.rows() * s.projected);
-    bias = call.input(first + 2, s.heads)[head];
-    rate = -std::exp(call.input(first + 3, s.heads)[head]);
-    skip = call.input(first + 4, s.heads)[head];
-  }
+      : s(sizes),
+        head(which),
+        group(sizes.group_of(which)),
+        convolved(call.input(first, s.rows() * s.convolved)),
+        decay(s, call.input(first + 1, s.rows() * s.projected), call.input(first + 2, s.heads)[head],
+              call.input(first + 3, s.heads)[head], head),
+        skip(call.input(first + 4, s.heads)[head]) {}
   [[nodiscard]] const float* x(std::int64_t row) const { return convolved + row * s.convolved + head * s.width; }
   [[nodiscard]] const float* b(std::int64_t row) const {
     return convolved + row * s.convolved + s.inner + group * s.state;
   }
   [[nodiscard]] const float* c(std::int64_t row) const { return b(row) + s.groups * s.state; }
-  [[nodiscard]] float raw(std::int64_t row) const {
-    return projected[row * s.projected + s.inner + s.convolved + head] + bias;
-  }
   // next = a now + dt x B^T, which may be the same.
   void step(std::int64_t row, const float* now, float* next) const {
-    const float dt = softplus(raw(row)), a = std::exp(rate * dt);
+    const float dt = decay.step(row), a = decay.decay(row);
     const float *const values = x(row), *const keys = b(row);
     for (std::int64_t p = 0; p < s.width; ++p) {
       const float scaled = dt * values[p];
@@ -72,35 +36,23 @@ struct ScanHead {
   }
   const ScanSizes& s;
   std::int64_t head, group;
-  const float *convolved, *projected;
-  float bias, rate, skip;
+  const float* convolved;
+  HeadDecay decay;
+  float skip;
 };
-
-float dot(const float* a, const float* b, std::int64_t count) {
-  constexpr std::int64_t kLanes = 8;
-  float lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
-  float sum = 0;
-  for (const float lane : lanes) sum += lane;
-  for (; i < count; ++i) sum += a[i] * b[i];
-  return sum;
-}
 
 /// Where a head's gradients go.
 struct ScanGradients {
   float *dconvolved, *dprojected, *states;
-  float *dbias, *drate, *dskip;  ///< sums of this head
+  float *dbias, *da_log, *dskip;  ///< sums of this head
 };
 
-/// Back through the tokens of a chunk. `within`: the states before each of its tokens and after the last; `toward`: the
-/// gradient of the state after it, which becomes that of the state before.
+/// Back through the tokens of a chunk (see back_by_chunks).
 void scan_chunk_back(const ScanHead& h, const ScanGradients& to, const float* dy, std::int64_t first, std::int64_t last,
                      const float* within, float* toward) {
   const ScanSizes& s = h.s;
   for (std::int64_t row = last - 1; row >= first; --row) {
-    const float u = h.raw(row), dt = softplus(u), a = std::exp(h.rate * dt);
+    const float dt = h.decay.step(row), a = h.decay.decay(row);
     const float *const x = h.x(row), *const b = h.b(row), *const c = h.c(row);
     const float* const gradient = dy + row * s.inner + h.head * s.width;
     const float *const before = within + (row - first) * s.cells(), *const after = before + s.cells();
@@ -113,51 +65,24 @@ void scan_chunk_back(const ScanHead& h, const ScanGradients& to, const float* dy
       const float dyp = gradient[p], scaled = dt * x[p];
       const float* const held = after + p * s.state;
       for (std::int64_t i = 0; i < s.state; ++i) g[i] += dyp * c[i], dc[i] += dyp * held[i], db[i] += scaled * g[i];
-      const float of_value = dot(g, b, s.state);
+      const float of_value = lane_dot(g, b, s.state);
       dx[p] = h.skip * dyp + dt * of_value;
       of_step += x[p] * of_value;
-      of_decay += dot(g, before + p * s.state, s.state);
+      of_decay += lane_dot(g, before + p * s.state, s.state);
       *to.dskip += dyp * x[p];
       for (std::int64_t i = 0; i < s.state; ++i) g[i] *= a;
     }
-    const float draw = (of_step + of_decay * h.rate * a) * logistic(u);
-    to.dprojected[row * s.projected + s.inner + s.convolved + h.head] = draw;
-    *to.dbias += draw;
-    *to.drate += of_decay * dt * a * h.rate;  // of A_log: the rate is -exp(A_log)
+    to.dprojected[row * s.projected + s.inner + s.convolved + h.head] =
+        h.decay.back(row, of_step, of_decay, *to.da_log, *to.dbias);
   }
 }
 
 void scan_back(const ScanHead& h, const ScanGradients& to, const float* dy, float* scratch) {
-  const ScanSizes& s = h.s;
-  float *const toward = scratch, *const within = scratch + s.cells();
-  for (std::int64_t batch = 0; batch < s.batch; ++batch) {
-    const std::int64_t begin = batch * s.tokens;
-    const auto before = [&](std::int64_t chunk) {
-      return to.states + ((batch * s.chunks + chunk) * s.heads + h.head) * s.cells();
-    };
-    std::fill_n(before(0), s.cells(), 0.0F);
-    for (std::int64_t chunk = 0; chunk + 1 < s.chunks; ++chunk) {
-      std::copy_n(before(chunk), s.cells(), before(chunk + 1));
-      for (std::int64_t t = 0; t < s.chunk; ++t)
-        h.step(begin + chunk * s.chunk + t, before(chunk + 1), before(chunk + 1));
-    }
-    std::fill_n(toward, s.cells(), 0.0F);
-    for (std::int64_t chunk = s.chunks - 1; chunk >= 0; --chunk) {
-      const std::int64_t first = begin + chunk * s.chunk, last = begin + std::min(s.tokens, (chunk + 1) * s.chunk);
-      std::copy_n(before(chunk), s.cells(), within);
-      for (std::int64_t row = first; row < last; ++row)
-        h.step(row, within + (row - first) * s.cells(), within + (row - first + 1) * s.cells());
-      scan_chunk_back(h, to, dy, first, last, within, toward);
-    }
-  }
-}
-
-/// Each group with its heads.
-template <class OfGroup>
-void each_group(Machine& machine, std::int64_t groups, OfGroup&& of_group) {
-  machine.pool.each(groups, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-    for (std::int64_t group = begin; group < end; ++group) of_group(group, thread);
-  });
+  back_by_chunks(
+      h.s, h.head, to.states, scratch, [&](std::int64_t row, const float* now, float* next) { h.step(row, now, next); },
+      [&](std::int64_t first, std::int64_t last, const float* within, float* toward) {
+        scan_chunk_back(h, to, dy, first, last, within, toward);
+      });
 }
 
 /// The convolution of some columns, and what its gradient needs.
@@ -181,13 +106,25 @@ struct ConvCall {
   const float *projected, *weight, *bias;
 };
 
+/// Where a run of a row's columns begins among values, gates and weights.
+struct NormRun {
+  std::int64_t values, gates, weights;
+};
+
 struct NormSizes {
   explicit NormSizes(const models::Op& op)
-      : s(op), runs(op.ssm.norm_groups), width(s.inner / std::max<std::int64_t>(1, runs)) {
+      : s(op), runs(op.ssm.norm_groups), width(s.inner / std::max<std::int64_t>(1, runs)), gates_after(op.ssm.delta) {
     ENSURE(runs > 0 && s.inner % runs == 0, "{} columns in {} runs", s.inner, runs);
   }
+  [[nodiscard]] std::int64_t weights() const { return gates_after ? width : s.inner; }
+  [[nodiscard]] NormRun run_of(std::int64_t row, std::int64_t run) const {
+    return {row * s.inner + run * width, row * s.projected + run * width, gates_after ? 0 : run * width};
+  }
+  [[nodiscard]] float normed(float y, float z) const { return gates_after ? y : y * z * logistic(z); }
+  [[nodiscard]] float behind(float z) const { return gates_after ? z * logistic(z) : 1; }
   ScanSizes s;
   std::int64_t runs, width;
+  bool gates_after;  ///< and all runs share one weight
 };
 
 }  // namespace
@@ -250,7 +187,7 @@ void run_state_scan(Machine& machine, const Call& call) {
         head.step(row, state, state);
         float* out = y + row * s.inner + head.head * s.width;
         for (std::int64_t p = 0; p < s.width; ++p)
-          out[p] = dot(state + p * s.state, head.c(row), s.state) + head.skip * head.x(row)[p];
+          out[p] = lane_dot(state + p * s.state, head.c(row), s.state) + head.skip * head.x(row)[p];
       }
     }
   });
@@ -261,17 +198,17 @@ void run_state_scan_grad(Machine& machine, const Call& call) {
   const float* dy = call.input(0, s.rows() * s.inner);
   float* dconvolved = call.output(0, s.rows() * s.convolved);
   float* dprojected = call.output(1, s.rows() * s.projected);
-  float *const dbias = call.output(2, s.heads), *const drate = call.output(3, s.heads),
+  float *const dbias = call.output(2, s.heads), *const da_log = call.output(3, s.heads),
                *const dskip = call.output(4, s.heads);
   float* states = call.output(5, s.batch * s.chunks * s.heads * s.cells());
   const std::int64_t shared = s.heads / s.groups;  // heads of a group, which add up their gradients of B and C
   each_group(machine, s.groups, [&](std::int64_t group, int thread) {
-    float* scratch = machine.scratch.get(thread, (std::min(s.chunk, s.tokens) + 2) * s.cells());
+    float* scratch = machine.scratch.get(thread, s.chunk_scratch());
     for (std::int64_t row = 0; row < s.rows(); ++row)
       for (const std::int64_t which : {group, s.groups + group})
         std::fill_n(dconvolved + row * s.convolved + s.inner + which * s.state, s.state, 0.0F);
     for (std::int64_t h = group * shared; h < (group + 1) * shared; ++h)
-      scan_back(ScanHead(s, call, 1, h), {dconvolved, dprojected, states, dbias + h, drate + h, dskip + h}, dy,
+      scan_back(ScanHead(s, call, 1, h), {dconvolved, dprojected, states, dbias + h, da_log + h, dskip + h}, dy,
                 scratch);
   });
 }
@@ -281,24 +218,24 @@ void run_gated_norm(Machine& machine, const Call& call) {
   const ScanSizes& s = n.s;
   const float* y = call.input(0, s.rows() * s.inner);
   const float* projected = call.input(1, s.rows() * s.projected);
-  const float* weight = call.input(2, s.inner);
+  const float* weight = call.input(2, n.weights());
   float* out = call.output(0, s.rows() * s.inner);
   float* rstd = call.output(1, s.rows() * n.runs);
   const auto epsilon = static_cast<float>(call.op.epsilon);
   machine.pool.each(s.rows(), rows_per_chunk(s.inner), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t run = 0; run < n.runs; ++run) {
-        const float *const from = y + row * s.inner + run * n.width, *const z =
-                                                                         projected + row * s.projected + run * n.width;
-        float* to = out + row * s.inner + run * n.width;
+        const NormRun at = n.run_of(row, run);
+        const float *const from = y + at.values, *const z = projected + at.gates, *const w = weight + at.weights;
+        float* to = out + at.values;
         double squares = 0;
         for (std::int64_t i = 0; i < n.width; ++i) {
-          to[i] = from[i] * z[i] * logistic(z[i]);
+          to[i] = n.normed(from[i], z[i]);
           squares += static_cast<double>(to[i]) * to[i];
         }
         const float r = 1 / std::sqrt(static_cast<float>(squares / static_cast<double>(n.width)) + epsilon);
         rstd[row * n.runs + run] = r;
-        for (std::int64_t i = 0; i < n.width; ++i) to[i] *= r * weight[run * n.width + i];
+        for (std::int64_t i = 0; i < n.width; ++i) to[i] *= r * w[i] * n.behind(z[i]);
       }
   });
 }
@@ -309,39 +246,40 @@ void run_gated_norm_grad(Machine& machine, const Call& call) {
   const float* gradient = call.input(0, s.rows() * s.inner);
   const float* y = call.input(1, s.rows() * s.inner);
   const float* projected = call.input(2, s.rows() * s.projected);
-  const float* weight = call.input(3, s.inner);
+  const float* weight = call.input(3, n.weights());
   const float* rstd = call.input(4, s.rows() * n.runs);
   float* dy = call.output(0, s.rows() * s.inner);
   float* dprojected = call.output(1, s.rows() * s.projected);
-  float* dweight = call.output(2, s.inner);
-  // u = y silu(z) is what is normed; its gradient goes to both factors.
+  float* dweight = call.output(2, n.weights());
+  // u = y silu(z), or y alone, is what is normed; silu(z) is a factor of u, or of what the norm makes.
   machine.pool.each(s.rows(), rows_per_chunk(s.inner), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t run = 0; run < n.runs; ++run) {
-        const std::int64_t at = row * s.inner + run * n.width, gates = row * s.projected + run * n.width;
-        const float r = rstd[row * n.runs + run];
-        const float* const w = weight + run * n.width;
+        const NormRun at = n.run_of(row, run);
+        const float *const dout = gradient + at.values, *const from = y + at.values,
+                           *const gates = projected + at.gates;
+        const float *const w = weight + at.weights, r = rstd[row * n.runs + run];
         double along = 0;
-        for (std::int64_t i = 0; i < n.width; ++i) {
-          const float z = projected[gates + i];
-          along += static_cast<double>(gradient[at + i] * w[i]) * (y[at + i] * z * logistic(z));
-        }
+        for (std::int64_t i = 0; i < n.width; ++i)
+          along += static_cast<double>(dout[i] * w[i] * n.behind(gates[i])) * n.normed(from[i], gates[i]);
         const float share = r * r * static_cast<float>(along / static_cast<double>(n.width));
         for (std::int64_t i = 0; i < n.width; ++i) {
-          const float z = projected[gates + i], sigma = logistic(z), from = y[at + i];
-          const float du = r * (gradient[at + i] * w[i] - share * from * z * sigma);
-          dy[at + i] = du * z * sigma;
-          dprojected[gates + i] = du * from * sigma * (1 + z * (1 - sigma));
+          const float z = gates[i], sigma = logistic(z), slope = sigma * (1 + z * (1 - sigma)), x = from[i];
+          const float du = r * (dout[i] * w[i] * n.behind(z) - share * n.normed(x, z));
+          dy[at.values + i] = n.gates_after ? du : du * z * sigma;
+          dprojected[at.gates + i] = slope * (n.gates_after ? dout[i] * w[i] * r * x : du * x);
         }
       }
   });
-  machine.pool.each(s.inner, columns_per_chunk(s.rows()), [&](std::int64_t begin, std::int64_t end, int) {
+  machine.pool.each(n.weights(), columns_per_chunk(s.rows()), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = 0; row < s.rows(); ++row)
-      for (std::int64_t column = begin; column < end; ++column) {
-        const float z = projected[row * s.projected + column];
-        dweight[column] += gradient[row * s.inner + column] * y[row * s.inner + column] * z * logistic(z) *
-                           rstd[row * n.runs + column / n.width];
-      }
+      for (std::int64_t first = 0; first < s.inner; first += n.weights())
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t column = first + i;
+          const float z = projected[row * s.projected + column];
+          dweight[i] += gradient[row * s.inner + column] * y[row * s.inner + column] * z * logistic(z) *
+                        rstd[row * n.runs + column / n.width];
+        }
   });
 }
 

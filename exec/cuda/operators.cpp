@@ -20,15 +20,6 @@ Positions positions_of(const Call& call) {
   return {call.op.context, call.context.part};
 }
 
-// Behind what these operators have without.
-void refuse_sinks(const Op& op) {
-  const bool backward = op.kind == OpKind::attention_grad || op.kind == OpKind::ring_attention_grad;
-  const bool ring = op.kind == OpKind::ring_attention || op.kind == OpKind::ring_attention_grad;
-  if (op.in.size() > (backward ? 4U : 1U) + (ring ? 1U : 0U))
-    throw Failure("the CUDA backend's attention has no sinks yet: models with attention_sinks run on CPU ranks",
-                  FailureKind::environment);
-}
-
 template <class T>
 void run_embedding(const Call& call) {
   const Op& op = call.op;
@@ -529,7 +520,11 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::state_scan:
     case OpKind::state_scan_grad:
     case OpKind::gated_norm:
-    case OpKind::gated_norm_grad: return refuse_state_space(op);
+    case OpKind::gated_norm_grad:
+    case OpKind::delta_rule:
+    case OpKind::delta_rule_grad:
+    case OpKind::output_gate:
+    case OpKind::output_gate_grad: return refuse_state_space(op);
     case OpKind::xielu:
     case OpKind::xielu_grad: throw Failure("xIELU runs on CPU ranks only");
   }

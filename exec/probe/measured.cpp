@@ -34,6 +34,7 @@ ordered_json op_json(const OpTime& time) {
   };
   flag("trans_a", op.trans_a), flag("trans_b", op.trans_b), flag("accumulate", op.accumulate);
   flag("causal", op.causal), flag("flash", op.flash), flag("rounded", op.rounded), flag("joint", op.joint);
+  flag("delta", op.ssm.delta);
   if (op.cap > 0) out["cap"] = op.cap;
   if (op.score_scale > 0) out["score_scale"] = op.score_scale;
   out["in"] = op.in;
@@ -61,7 +62,7 @@ OpTime op_of(const json& j) {
   const auto flag = [&](const char* key, bool& into) { into = j.value(key, false); };
   flag("trans_a", out.op.trans_a), flag("trans_b", out.op.trans_b), flag("accumulate", out.op.accumulate);
   flag("causal", out.op.causal), flag("flash", out.op.flash), flag("rounded", out.op.rounded);
-  flag("joint", out.op.joint);
+  flag("joint", out.op.joint), flag("delta", out.op.ssm.delta);
   const auto dtype = j.value("dtype", std::string(models::name_of(models::DType::fp32)));
   const auto* const known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                          [&](models::DType one) { return dtype == models::name_of(one); });

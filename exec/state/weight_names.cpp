@@ -31,21 +31,30 @@ const char* find(const Pairs& pairs, const std::string& logical) {
 /// If several logical tensors share one name in the file: whether this is one of them, and where it is.
 void place_among(FilePlace& place, const models::WeightNames& names, const models::Tensor& tensor,
                  const std::string& stem) {
-  const bool of_state_space = stem.rfind("ssm.", 0) == 0;
-  if (tensor.group_rows > 0 && (of_state_space || names.qkv != models::WeightNames::Qkv::apart)) {
+  const bool keeps_state = stem.rfind("ssm.", 0) == 0 || stem.rfind("delta.", 0) == 0;
+  if (tensor.group_rows > 0 && (keeps_state || names.qkv != models::WeightNames::Qkv::apart)) {
     const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
     place.shape[0] = groups * tensor.group_stride;
     place.first = tensor.group_first;
-    if (!of_state_space && names.qkv == models::WeightNames::Qkv::by_core) {
+    if (!keeps_state && names.qkv == models::WeightNames::Qkv::by_core) {
       constexpr std::int64_t kCores = 4;
       place.run = tensor.logical_shape[0] / kCores, place.stride = 3 * place.run;
       place.first = stem == "attn.q" ? 0 : stem == "attn.v" ? place.run : 2 * place.run;
       return;
     }
-    if (!of_state_space && names.qkv == models::WeightNames::Qkv::by_head)
+    if (keeps_state || names.qkv == models::WeightNames::Qkv::by_head)
       place.run = tensor.group_rows, place.stride = tensor.group_stride;
     else
       place.first *= groups;
+    return;
+  }
+  // Head by head of q, its rows and those of its gate.
+  if (const char* const gate = find(names.parts, "attn.gate");
+      gate != nullptr && (stem == "attn.q" || stem == "attn.gate")) {
+    const std::int64_t width = (tensor.group_stride - tensor.group_rows) / 2;
+    place.shape[0] *= 2;
+    place.first = stem == "attn.gate" ? width : 0;
+    place.run = width, place.stride = 2 * width;
     return;
   }
   for (const std::string mlp : {"mlp.", "mlp.shared."}) {

@@ -1,6 +1,6 @@
 #pragma once
 /// Attention with its products: q, k and v from one product or by latent attention, norms of heads, rotation, the core,
-/// and the product that leads back to the residual. Private to models/; see expand.cpp.
+/// a gate of its output, and the product that leads back to the residual. Private to models/; see expand.cpp.
 #include <optional>
 #include <string>
 #include <tuple>
@@ -21,14 +21,16 @@ class Attention {
 
   // h (partial over the tensor group) = attention of x (all rows), without the projection's bias.
   void forward(TensorId x, TensorId h) {
-    latent_ ? latent_->forward(x, packed_) : to_.linear_forward(qkv_, x, packed_, has_qkv_bias());
+    latent_ ? latent_->forward(x, packed_) : to_.linear_forward(qkv_, x, made_, has_qkv_bias());
+    if (gate_.exists()) to_.emit(columns_op(OpKind::split_columns, {made_}, {packed_, gate_}));
     const bool late = to_.model.late_qk_norm;
     if (late) rotate(packed_);
     if (to_.model.qk_norm) to_.emit(norm_op(OpKind::head_norm, {packed_, q_norm_, k_norm_}, {normed_, rstd_}));
     if (!late) rotate(normed_.exists() ? normed_ : packed_);
     core_->forward();
     if (latent_) to_.emit(latent_op(to_, OpKind::head_values, {core_->out()}, {values_}));
-    to_.linear_forward(projection_, latent_ ? values_ : core_->out(), h, false);
+    if (gate_.exists()) to_.emit(to_.op(OpKind::output_gate, {core_->out(), gate_}, {values_}, to_.columns_of(gate_)));
+    to_.linear_forward(projection_, values_.exists() ? values_ : core_->out(), h, false);
   }
 
   // From dh (the gradient after the projection's bias) to da, the gradient of x, which gets the name `name`.
@@ -36,11 +38,14 @@ class Attention {
     const TensorId dh = to_.gathered(dh_own, "d_attention.h");
     const TensorId dout = to_.activation("d_attention", heads_.of_q * to_.model.head_dim);
     const TensorId dpacked = to_.activation("d_qkv", (heads_.of_q + 2 * heads_.of_kv) * to_.model.head_dim);
+    const TensorId dgate = gate_ ? to_.activation("d_attention.gate", to_.columns_of(gate_)) : TensorId();
     to_.bias_backward(projection_, dh_own);
-    if (latent_) {
+    if (values_.exists()) {
       const TensorId dvalues = to_.activation("d_attention.values", projection_.in);
       to_.linear_backward(projection_, dh, values_, dvalues);
-      to_.emit(latent_op(to_, OpKind::head_values_grad, {dvalues}, {dout}));
+      to_.emit(latent_ ? latent_op(to_, OpKind::head_values_grad, {dvalues}, {dout})
+                       : to_.op(OpKind::output_gate_grad, {dvalues, core_->out(), gate_}, {dout, dgate},
+                                to_.columns_of(gate_)));
     } else {
       to_.linear_backward(projection_, dh, core_->out(), dout);
     }
@@ -58,8 +63,10 @@ class Attention {
     }
     if (late) rotate_back(dpacked);
     if (latent_) return latent_->backward(dpacked, x, da, name);
-    to_.bias_backward(qkv_, dpacked);
-    to_.column_backward(qkv_, dpacked, x, da, name);
+    const TensorId dmade = gate_ ? to_.activation("d_qkv.made", qkv_.out) : dpacked;
+    if (gate_.exists()) to_.emit(columns_op(OpKind::join_columns, {dpacked, dgate}, {dmade}));
+    to_.bias_backward(qkv_, dmade);
+    to_.column_backward(qkv_, dmade, x, da, name);
   }
 
   /// Added with the residual; none: there is no such bias.
@@ -88,9 +95,15 @@ class Attention {
     if ((model.bias && model.attention_bias) || model.out_bias)
       std::tie(projection_.bias, projection_.bias_gradient) =
           to_.parameter(to_.by_rows(to_.vector(at + "proj.bias", c, -1, 0)));
-    packed_ = to_.activation("qkv", qkv_.out);
+    const std::int64_t columns = (heads_.of_q + 2 * heads_.of_kv) * d;
+    packed_ = made_ = to_.activation("qkv", qkv_.out);
+    if (model.attention_gate) {
+      packed_ = to_.activation("qkv.packed", columns);
+      gate_ = to_.activation("attention.gate", qkv_.out - columns);
+      values_ = to_.activation("attention.values", projection_.in);
+    }
     if (model.qk_norm) {
-      normed_ = to_.activation("qkv.normed", qkv_.out);
+      normed_ = to_.activation("qkv.normed", columns);
       const std::int64_t norms = model.joint_qk_norm ? 2 : heads_.of_q + heads_.of_kv;
       rstd_ = to_.activation("qkv.rstd", {to_.all_rows, norms}, DType::fp32);
     }
@@ -105,14 +118,17 @@ class Attention {
       std::int64_t rows, first;
     };
     std::vector<Tensor> weights, biases;
-    for (const Piece& piece : {Piece{"q", queries, 0}, Piece{"k", d, queries}, Piece{"v", d, queries + d}}) {
+    std::vector<Piece> pieces = {{"q", queries, 0}, {"k", d, queries}, {"v", d, queries + d}};
+    if (model.attention_gate) pieces.push_back({"gate", queries, 0});
+    for (const Piece& piece : pieces) {
       const std::int64_t width = piece.rows * model.kv_heads;
       weights.push_back(to_.matrix(at + piece.name + ".weight", width, c, 0, model.initial_stddev));
       biases.push_back(to_.vector(at + piece.name + ".bias", width, 0, 0));
       for (Tensor* one : {&weights.back(), &biases.back()})
         one->group_rows = piece.rows, one->group_first = piece.first, one->group_stride = queries + 2 * d;
     }
-    qkv_ = {.in = c, .out = (heads_.of_q + 2 * heads_.of_kv) * d, .rows = to_.all_rows};
+    qkv_ = {
+        .in = c, .out = ((model.attention_gate ? 2 : 1) * heads_.of_q + 2 * heads_.of_kv) * d, .rows = to_.all_rows};
     std::tie(qkv_.weight, qkv_.weight_gradient) = to_.parameter(to_.fused(at + "qkv.weight", weights));
     to_.adapt(qkv_, model.lora.qkv);
     if (has_qkv_bias()) std::tie(qkv_.bias, qkv_.bias_gradient) = to_.parameter(to_.fused(at + "qkv.bias", biases));
@@ -146,6 +162,12 @@ class Attention {
     if (o.rotary == o.head_dim) o.rotary = 0;
     return o;
   }
+  // Of what one product makes: q, k and v, then the gate.
+  Op columns_op(OpKind kind, const Tensors& in, const Tensors& out) const {
+    Op o = to_.op(kind, in, out, to_.columns_of(packed_));
+    o.k = to_.columns_of(gate_);
+    return o;
+  }
   Op norm_op(OpKind kind, const Tensors& in, const Tensors& out) const {
     Op o = heads_op(to_, heads_, kind, in, out);
     o.epsilon = to_.model.norm_epsilon, o.joint = to_.model.joint_qk_norm;
@@ -158,8 +180,9 @@ class Attention {
   std::optional<LatentProjection> latent_;  ///< in place of `qkv_`
   // Norms of the heads of q and k: they read `packed_`, and the core reads `normed_`.
   TensorId q_norm_, q_norm_gradient_, k_norm_, k_norm_gradient_, normed_, rstd_;
-  TensorId packed_;
-  TensorId values_;  ///< the columns of the core's output that hold values, if values are narrower than heads
+  TensorId made_, packed_;  ///< by the product; q, k and v of it
+  TensorId gate_;           ///< of the core's output
+  TensorId values_;         ///< what the projection reads if it is not the core's output: its values alone, or gated
   std::optional<AttentionCore> core_;
 };
 

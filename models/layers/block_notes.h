@@ -22,14 +22,14 @@ inline TensorId branch_gradient(LinearNotes& to, TensorId dy, DropoutPlace place
 
 /// y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the
 /// MLP's norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition, and may be the
-/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be a state space.
+/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be a mixer that keeps a state.
 class PreNormBlock {
  public:
   PreNormBlock(LinearNotes& to, TensorId x, TensorId y) : to_(to), parts_(to.model.parts(to.layer)), x_(x), y_(y) {
     const bool first = to_.model.input_norm;
     if (first && mixes()) norm_1_ = to_.norm(to_.prefix() + "ln_1");
     if (parts_.mixer == Mixer::attention) attention_.emplace(to_);
-    if (parts_.mixer == Mixer::mamba) state_.emplace(to_, to_.prefix() + "ssm.");
+    if (keeps_state(parts_.mixer)) state_.emplace(to_);
     if (to_.model.output_norm && mixes()) out_1_ = to_.norm(to_.prefix() + "ln_1_out");
     if (first && feeds() && !to_.model.shared_norm) norm_2_ = to_.norm(to_.prefix() + "ln_2");
     if (mixed())

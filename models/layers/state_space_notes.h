@@ -1,14 +1,17 @@
 #pragma once
-/// Mamba-2's mixer, in place of attention (Dao and Gu 2024, "Transformers are SSMs", section 7.1). Private to models/;
-/// see expand.cpp.
+/// Mixers that keep a state, in place of attention: Mamba-2's (Dao and Gu 2024, "Transformers are SSMs", section 7.1)
+/// and gated delta networks (Yang, Kautz and Hatamizadeh 2024, section 3.4, as Qwen3-Next has them). Private to
+/// models/; see expand.cpp.
 ///
-/// One product makes the gate z, the values x, keys B and queries C of each group of heads, and the raw step widths dt.
-/// A short causal convolution runs over x, B and C; the scan lets each head's state take in a token and be read; a norm
-/// gated by z and a product lead back to the residual.
+/// One product makes the gate z, the values x, keys B and queries C of each group of heads, and the raw step widths dt;
+/// or z, v, k, q, and two raw numbers for each head, a and b. A short causal convolution runs over x, B and C (v, k and
+/// q); the recurrence lets each head's state take in a token and be read; a norm gated by z and a product lead back to
+/// the residual.
 ///
-/// Tensor parallelism divides the heads with their groups of B and C, and the runs of columns that the norm takes by
-/// themselves (section 8.1): the first product is split by columns and the last by rows, as in attention, so that one
-/// all-reduce follows in forward and one in backward.
+/// Tensor parallelism divides the heads with their groups, and the runs of columns that the norm takes by themselves
+/// (section 8.1): the first product is split by columns and the last by rows, as in attention, so that one all-reduce
+/// follows in forward and one in backward.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -21,31 +24,12 @@ namespace orrery::models {
 
 class StateMixer {
  public:
-  /// `at`: before the names of its parameters.
-  StateMixer(LinearNotes& to, const std::string& at) : to_(to) {
+  explicit StateMixer(LinearNotes& to) : to_(to), delta_(to.model.parts(to.layer).mixer == Mixer::delta) {
     const StateSpace& s = to_.model.ssm;
-    const std::int64_t c = to_.model.hidden, bc = s.groups * s.state;
+    const std::string at = to_.prefix() + (delta_ ? "delta." : "ssm.");
     const Op sizes = state_op(OpKind::state_scan, {}, {});
-    in_ = {.in = c, .out = projected_columns(sizes), .rows = to_.all_rows};
-    const auto of_token = [&](const char* name, std::int64_t rows) {
-      return to_.matrix(at + name + ".weight", rows, c, 0, to_.model.initial_stddev);
-    };
-    std::tie(in_.weight, in_.weight_gradient) = to_.parameter(
-        in_one_file_tensor(at + "in.weight", {of_token("z", s.inner()), of_token("x", s.inner()), of_token("b", bc),
-                                              of_token("c", bc), of_token("dt", s.heads)}));
-    // (columns, 1, taps), as files have it and no optimizer takes for a matrix. The standard deviation of PyTorch's
-    // initial values of a convolution, which are uniform within 1/sqrt(taps).
-    const double conv_stddev = 1 / std::sqrt(3 * static_cast<double>(s.taps));
-    std::vector<Tensor> taps, biases;
-    for (const auto& [name, rows] : {std::pair{"conv_x", s.inner()}, {"conv_b", bc}, {"conv_c", bc}}) {
-      taps.push_back(to_.matrix(at + name + ".weight", rows, s.taps, 0, conv_stddev));
-      for (auto* shape : {&taps.back().shape, &taps.back().logical_shape}) shape->insert(shape->begin() + 1, 1);
-      biases.push_back(to_.vector(at + name + ".bias", rows, 0, 0));
-    }
-    std::tie(conv_, conv_gradient_) = to_.parameter(in_one_file_tensor(at + "conv.weight", std::move(taps)));
-    if (s.conv_bias)
-      std::tie(conv_bias_, conv_bias_gradient_) =
-          to_.parameter(in_one_file_tensor(at + "conv.bias", std::move(biases)));
+    make_product(at, sizes);
+    make_convolution(at);
     const auto of_heads = [&](const char* name, Initial initial, double value) {
       Tensor t = to_.vector(at + name, s.heads, 0, value);
       t.initial = initial;
@@ -53,11 +37,14 @@ class StateMixer {
     };
     std::tie(dt_bias_, dt_bias_gradient_) = of_heads("dt_bias", Initial::step_width, 0);
     std::tie(a_log_, a_log_gradient_) = of_heads("a_log", Initial::decay_log, 0);
-    std::tie(d_, d_gradient_) = of_heads("d", Initial::normal, 1);
-    std::tie(norm_, norm_gradient_) = to_.parameter(to_.vector(at + "norm.weight", s.inner(), 0, 1));
-    out_ = {.in = inner_columns(sizes), .out = c, .rows = to_.all_rows, .scale = to_.model.residual_scale};
+    if (!delta_) std::tie(d_, d_gradient_) = of_heads("d", Initial::normal, 1);
+    // All heads of a gated delta network share one norm's weight.
+    std::tie(norm_, norm_gradient_) =
+        to_.parameter(delta_ ? to_.by_heads(to_.vector(at + "norm.weight", s.width, -1, 1))
+                             : to_.vector(at + "norm.weight", s.inner(), 0, 1));
+    out_ = {.in = inner_columns(sizes), .out = to_.model.hidden, .rows = to_.all_rows, .scale = to_.model.residual_scale};
     std::tie(out_.weight, out_.weight_gradient) =
-        to_.parameter(to_.matrix(at + "proj.weight", c, s.inner(), 1, to_.residual_initial_stddev()));
+        to_.parameter(to_.matrix(at + "proj.weight", to_.model.hidden, s.inner(), 1, to_.residual_initial_stddev()));
     projected_ = to_.activation("ssm.projected", in_.out);
     convolved_ = to_.activation("ssm.convolved", convolved_columns(sizes));
     scanned_ = to_.activation("ssm.scanned", out_.in);
@@ -69,7 +56,8 @@ class StateMixer {
   void forward(TensorId x, TensorId h) {
     to_.linear_forward(in_, x, projected_, false);
     to_.emit(state_op(OpKind::causal_conv, {projected_, conv_, conv_bias_}, {convolved_}));
-    to_.emit(state_op(OpKind::state_scan, {convolved_, projected_, dt_bias_, a_log_, d_}, {scanned_}));
+    to_.emit(delta_ ? state_op(OpKind::delta_rule, {convolved_, projected_, dt_bias_, a_log_}, {scanned_})
+                    : state_op(OpKind::state_scan, {convolved_, projected_, dt_bias_, a_log_, d_}, {scanned_}));
     to_.emit(state_op(OpKind::gated_norm, {scanned_, projected_, norm_}, {normed_, rstd_}));
     to_.linear_forward(out_, normed_, h, false);
   }
@@ -87,9 +75,12 @@ class StateMixer {
     const TensorId states = to_.activation(
         "d_ssm.states", {to_.options.batch, chunks_of(sizes), sizes.heads, sizes.head_dim, sizes.ssm.state},
         DType::fp32);
-    to_.emit(state_op(OpKind::state_scan_grad, {dscanned, convolved_, projected_, dt_bias_, a_log_, d_},
-                      {dconvolved, dprojected, to_.sum_or_none(dt_bias_, dt_bias_gradient_),
-                       to_.sum_or_none(a_log_, a_log_gradient_), to_.sum_or_none(d_, d_gradient_), states}));
+    const TensorId dbias = to_.sum_or_none(dt_bias_, dt_bias_gradient_),
+                   da_log = to_.sum_or_none(a_log_, a_log_gradient_);
+    to_.emit(delta_ ? state_op(OpKind::delta_rule_grad, {dscanned, convolved_, projected_, dt_bias_, a_log_},
+                               {dconvolved, dprojected, dbias, da_log, states})
+                    : state_op(OpKind::state_scan_grad, {dscanned, convolved_, projected_, dt_bias_, a_log_, d_},
+                               {dconvolved, dprojected, dbias, da_log, to_.sum_or_none(d_, d_gradient_), states}));
     to_.emit(state_op(OpKind::causal_conv_grad, {dconvolved, projected_, conv_, conv_bias_},
                       {dprojected, to_.sum_or_none(conv_, conv_gradient_),
                        conv_bias_ ? to_.sum_or_none(conv_bias_, conv_bias_gradient_) : TensorId()}));
@@ -97,29 +88,77 @@ class StateMixer {
   }
 
  private:
+  // The product's rows and the convolution's, which files have in one tensor or two, in an order of their own.
+  void make_product(const std::string& at, const Op& sizes) {
+    const StateSpace& s = to_.model.ssm;
+    const std::int64_t c = to_.model.hidden, bc = s.groups * s.state;
+    const auto piece = [&](const char* name, std::int64_t rows) {
+      return to_.matrix(at + name + ".weight", rows, c, 0, to_.model.initial_stddev);
+    };
+    in_ = {.in = c, .out = projected_columns(sizes), .rows = to_.all_rows};
+    std::vector<Tensor> pieces;
+    if (delta_) {
+      pieces = {piece("z", s.inner()), piece("v", s.inner()), piece("k", bc),
+                piece("q", bc),        piece("a", s.heads),   piece("b", s.heads)};
+      in_one_file_tensor({&pieces[3], &pieces[2], &pieces[1], &pieces[0]}, s.groups);
+      in_one_file_tensor({&pieces[5], &pieces[4]}, s.groups);
+    } else {
+      pieces = {piece("z", s.inner()), piece("x", s.inner()), piece("b", bc), piece("c", bc), piece("dt", s.heads)};
+      in_one_file_tensor({&pieces[0], &pieces[1], &pieces[2], &pieces[3], &pieces[4]}, 1);
+    }
+    std::tie(in_.weight, in_.weight_gradient) = to_.parameter(LayerNotes::fused(at + "in.weight", std::move(pieces)));
+  }
+  void make_convolution(const std::string& at) {
+    const StateSpace& s = to_.model.ssm;
+    // (columns, 1, taps), as files have it and no optimizer takes for a matrix. The standard deviation of PyTorch's
+    // initial values of a convolution, which are uniform within 1/sqrt(taps).
+    const double stddev = 1 / std::sqrt(3 * static_cast<double>(s.taps));
+    std::vector<Tensor> taps, biases;
+    const auto piece = [&](const char* name, std::int64_t rows) {
+      taps.push_back(to_.matrix(at + name + ".weight", rows, s.taps, 0, stddev));
+      for (auto* shape : {&taps.back().shape, &taps.back().logical_shape}) shape->insert(shape->begin() + 1, 1);
+      biases.push_back(to_.vector(at + name + ".bias", rows, 0, 0));
+    };
+    piece(delta_ ? "conv_v" : "conv_x", s.inner());
+    piece(delta_ ? "conv_k" : "conv_b", s.groups * s.state);
+    piece(delta_ ? "conv_q" : "conv_c", s.groups * s.state);
+    for (std::vector<Tensor>* all : {&taps, &biases}) {
+      std::vector<Tensor*> order = {all->data(), all->data() + 1, all->data() + 2};
+      if (delta_) std::reverse(order.begin(), order.end());
+      in_one_file_tensor(order, 1);
+    }
+    std::tie(conv_, conv_gradient_) = to_.parameter(LayerNotes::fused(at + "conv.weight", std::move(taps)));
+    if (s.conv_bias)
+      std::tie(conv_bias_, conv_bias_gradient_) = to_.parameter(LayerNotes::fused(at + "conv.bias", std::move(biases)));
+  }
+
   Op state_op(OpKind kind, const Tensors& in, const Tensors& out) const {
     const StateSpace& s = to_.model.ssm;
     Op o = to_.op(kind, in, out, 0);
     o.heads = s.heads / to_.options.tensor;
     o.kv_heads = s.groups / to_.options.tensor;
     o.head_dim = s.width;
-    o.ssm = {.state = s.state, .taps = s.taps, .chunk = s.chunk, .norm_groups = s.normed_runs() / to_.options.tensor};
+    o.ssm = {.state = s.state,
+             .taps = s.taps,
+             .chunk = s.chunk,
+             .norm_groups = delta_ ? o.heads : s.normed_runs() / to_.options.tensor,
+             .delta = delta_};
     o.m = kind == OpKind::causal_conv || kind == OpKind::causal_conv_grad ? convolved_columns(o) : inner_columns(o);
     o.epsilon = to_.model.norm_epsilon;
     return o;
   }
-  // Several logical tensors, which files hold as one: each knows where it begins there.
-  static Tensor in_one_file_tensor(const std::string& name, std::vector<Tensor> pieces) {
+  // Several logical tensors, which files hold as one: for each group in turn, its rows of each.
+  static void in_one_file_tensor(const std::vector<Tensor*>& in_order, std::int64_t groups) {
     std::int64_t rows = 0;
-    for (Tensor& one : pieces) {
-      one.group_rows = one.logical_shape[0], one.group_first = rows;
-      rows += one.group_rows;
+    for (Tensor* one : in_order) {
+      one->group_rows = one->logical_shape[0] / groups, one->group_first = rows;
+      rows += one->group_rows;
     }
-    for (Tensor& one : pieces) one.group_stride = rows;
-    return LayerNotes::fused(name, std::move(pieces));
+    for (Tensor* one : in_order) one->group_stride = rows;
   }
 
   LinearNotes& to_;
+  bool delta_;
   Linear in_, out_;
   TensorId conv_, conv_gradient_, conv_bias_, conv_bias_gradient_;
   TensorId dt_bias_, dt_bias_gradient_, a_log_, a_log_gradient_, d_, d_gradient_, norm_, norm_gradient_;

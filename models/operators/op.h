@@ -286,12 +286,27 @@ enum class OpKind : std::uint8_t {
   /// accumulate), states (B, chunks, H, D, state) fp32: before each chunk, made again
   state_scan_grad,
   /// in: y (n,inner), projected (its z), weight (inner). out: RMSNorm(y silu(z)) of each of `norm_groups` runs of
-  /// columns, rstd (n,norm_groups)
+  /// columns, rstd (n,norm_groups). With `ssm.delta`: RMSNorm(y) silu(z), with a weight (inner / norm_groups) that the
+  /// runs share
   gated_norm,
   gated_norm_grad,  ///< in: dout, y, projected, weight, rstd. out: dy, dprojected (its z), dweight (accumulates)
   // -- an activation with parameters
   xielu,       ///< in: x (n,F), p (1), n (1) (models/activation.h). out: y
   xielu_grad,  ///< in: dy, x, p, n. out: dx (may be dy), dp, dn (accumulate)
+  // -- gated delta networks: as state spaces (`ssm.delta`), with v, k and q in place of x, B and C, and two columns for
+  // each head behind them, a and b: projected (n, 2 inner + 2 groups state + 2 H)
+  /// For each head, with k and q divided by their lengths (the root of their squares' sum and 1e-6), q also by the root
+  /// of `state`, a = exp(-exp(A_log) softplus(raw a + dt bias)) and b = sigmoid(raw b): S = a S (I - b k k^T) + b v
+  /// k^T,
+  /// y = S q (Yang, Kautz and Hatamizadeh 2024, equation 10, for the transposed state). in: convolved, projected (its a
+  /// and b), dt bias (H), A_log (H). out: y (n,inner)
+  delta_rule,
+  /// in: dy, convolved, projected, dt bias, A_log. out: dconvolved, dprojected (its a and b), ddt bias, dA_log (these
+  /// accumulate), states (B, chunks, H, D, state) fp32: before each chunk, made again
+  delta_rule_grad,
+  // -- attention whose output is gated (Model::attention_gate)
+  output_gate,       ///< in: x (n,m), g (n,m). out: y = x sigmoid(g)
+  output_gate_grad,  ///< in: dy, x, g. out: dx, dg (n,m)
 };
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -305,6 +320,7 @@ struct MatrixParts {
 /// A state space's sizes beside heads, groups and head_dim; local to a rank.
 struct StateSpaceShape {
   std::int64_t state = 0, taps = 0, chunk = 0, norm_groups = 0;
+  bool delta = false;  ///< of a gated delta network
   auto operator<=>(const StateSpaceShape&) const = default;
 };
 
@@ -418,7 +434,7 @@ struct NormedRuns {
   return inner_columns(op) + 2 * op.kv_heads * op.ssm.state;
 }
 [[nodiscard]] inline std::int64_t projected_columns(const Op& op) {
-  return inner_columns(op) + convolved_columns(op) + op.heads;
+  return inner_columns(op) + convolved_columns(op) + (op.ssm.delta ? 2 : 1) * op.heads;
 }
 /// Chunks of a sequence.
 [[nodiscard]] inline std::int64_t chunks_of(const Op& op) {
@@ -442,6 +458,6 @@ struct NormedRuns {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for loops over all kinds.
-inline constexpr OpKind kLastOpKind = OpKind::xielu_grad;
+inline constexpr OpKind kLastOpKind = OpKind::output_gate_grad;
 
 }  // namespace orrery::models

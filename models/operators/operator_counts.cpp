@@ -68,6 +68,28 @@ double chunk_bytes(const CountedOp& s) {
   return 8 * chunks * (of_states + of_scores);
 }
 
+// Multiply-adds of a gated delta network's products for all tokens.
+struct DeltaProducts {
+  explicit DeltaProducts(const CountedOp& s) : of(s) {
+    const auto chunk = static_cast<double>(std::min(s.op.ssm.chunk, s.op.sequence));
+    const double seen = s.full ? chunk : (chunk + 1) / 2;
+    inverse = all_heads(s) * (chunk - 1) * (chunk - 2) / 6;
+    keys = all_heads(s) * seen * static_cast<double>(s.op.ssm.state);
+  }
+  ScanProducts of;       ///< scores: k k^T, or q k^T; within: the inverse or q k^T with values; states: each of three
+  double inverse, keys;  ///< of the triangular matrix; its product with the keys
+};
+
+// States and inverses in fp32; keys and values that the inverse has changed, and values less what the state had.
+double delta_chunk_bytes(const CountedOp& s) {
+  const double chunks = static_cast<double>(s.op.batch * chunks_of(s.op));
+  const auto of_states = static_cast<double>(inner_columns(s.op) * s.op.ssm.state);
+  const auto chunk = static_cast<double>(std::min(s.op.ssm.chunk, s.op.sequence));
+  const double of_inverses = static_cast<double>(s.op.heads) * chunk * chunk;
+  return 8 * chunks * (of_states + of_inverses) +
+         2 * s.bytes * (all_heads(s) * static_cast<double>(s.op.ssm.state) + 2 * inner(s));
+}
+
 // Rows of the slots that are there.
 double expected_rows(const CountedOp& s) {
   return s.op.expected * static_cast<double>(s.op.slots * s.op.capacity);
@@ -254,6 +276,25 @@ double scan_bytes(const CountedOp& s) {
 
 double scan_grad_bytes(const CountedOp& s) {
   return s.bytes * (2 * convolved(s) + inner(s) + 2 * all_heads(s)) + 2 * chunk_bytes(s);
+}
+
+double delta_flops(const CountedOp& s) {
+  const DeltaProducts p(s);
+  return 2 * (2 * p.of.scores + p.inverse + p.keys + 2 * p.of.within + 3 * p.of.states);
+}
+
+double delta_grad_flops(const CountedOp& s) {
+  const DeltaProducts p(s);
+  const double forward = delta_flops(s);
+  return s.full ? 2 * forward : 3 * forward - 2 * (p.of.within + p.of.states);
+}
+
+double delta_bytes(const CountedOp& s) {
+  return s.bytes * (convolved(s) + inner(s) + 2 * all_heads(s)) + delta_chunk_bytes(s);
+}
+
+double delta_grad_bytes(const CountedOp& s) {
+  return s.bytes * (2 * convolved(s) + inner(s) + 4 * all_heads(s)) + 2 * delta_chunk_bytes(s);
 }
 
 double sparse_bytes_of(const CountedOp& s) {

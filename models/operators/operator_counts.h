@@ -116,6 +116,14 @@ double backward(const CountedOp& s) {
 /// The same twice; if all that is computed counts, C B^T, the states and the product with x once more.
 [[nodiscard]] double scan_grad_flops(const CountedOp& s);
 [[nodiscard]] double scan_grad_bytes(const CountedOp& s);
+/// Of the chunked form (Yang, Kautz and Hatamizadeh 2024, section 3.3; Yang et al. 2024, "Parallelizing Linear
+/// Transformers with the Delta Rule", section 3.2): k k^T and q k^T of each group; for each head the inverse of a
+/// triangular matrix, its products with keys and with values, q k^T with the latter, and three products with the state.
+[[nodiscard]] double delta_flops(const CountedOp& s);
+[[nodiscard]] double delta_bytes(const CountedOp& s);
+/// The same twice; if all that is computed counts, all but both products that make y once more.
+[[nodiscard]] double delta_grad_flops(const CountedOp& s);
+[[nodiscard]] double delta_grad_bytes(const CountedOp& s);
 [[nodiscard]] double sparse_bytes_of(const CountedOp& s);
 [[nodiscard]] double encoded_bytes_of(const CountedOp& s);
 

@@ -357,6 +357,18 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(xielu_grad), .in = in("dy x positive negative"), .out = out("dx dpositive+ dnegative+"),
      .flops = backward<Activation::xielu>, .bytes = moved<3>, .family = F::activation_grad,
      .issued = Issued::autograd, .activation = true, .run_by = RunBy::cpu},
+    // -- gated delta networks, and gates of attention
+    {KIND(delta_rule), .in = in("convolved projected dt_bias a_log"), .out = out("y"), .flops = delta_flops,
+     .bytes = delta_bytes, .family = F::activation, .form = P::scanned, .gradient = OpKind::delta_rule_grad,
+     .run_by = RunBy::cpu},
+    {KIND(delta_rule_grad), .in = in("dy convolved projected dt_bias a_log"),
+     .out = out("dconvolved dprojected* ddt_bias+ da_log+ states"), .flops = delta_grad_flops,
+     .bytes = delta_grad_bytes, .family = F::activation_grad, .form = P::scanned, .issued = Issued::autograd,
+     .run_by = RunBy::cpu},
+    {KIND(output_gate), .in = in("x g"), .out = out("y"), .flops = each<4>, .bytes = moved<3>,
+     .family = F::activation, .gradient = OpKind::output_gate_grad, .run_by = RunBy::cpu},
+    {KIND(output_gate_grad), .in = in("dy x g"), .out = out("dx dg"), .flops = each<8>, .bytes = moved<5>,
+     .family = F::activation_grad, .issued = Issued::autograd, .run_by = RunBy::cpu},
 }};
 
 #undef KIND

@@ -54,6 +54,10 @@ class ConfigKeys {
   virtual void pattern(const char* letters, const char* words, Feed feed, Model& model) = 0;
   /// The blocks that attend, by number; the others are state spaces. Each has an MLP after it.
   virtual void attention_blocks(const char* key, Model& model) = 0;
+  /// Qwen3-Next's blocks: gated delta networks, but attention in every `full_attention_interval`-th or where
+  /// `layer_types` says so; then experts, if the model has any, in every `decoder_sparse_step`-th but those of
+  /// `mlp_only_layers`, and elsewhere an MLP.
+  virtual void delta_blocks(Model& model) = 0;
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;

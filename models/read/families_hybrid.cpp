@@ -1,6 +1,6 @@
-// Families with state spaces, alone or between attention. Keys and their defaults come from the classes'
-// configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the configuration_nemotron_h.py beside its
-// weights), names from the classes' modules.
+// Families with state spaces or gated delta networks, alone or between attention. Keys and their defaults come from the
+// classes' configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the configuration_nemotron_h.py
+// beside its weights), names from the classes' modules.
 #include "models/read/experts_parts.h"
 
 namespace orrery::models {
@@ -257,6 +257,96 @@ WeightNames granite_hybrid_names() {
   return names;
 }
 
+// -- Qwen3-Next -------------------------------------------------------------------------------------------------------
+
+// Qwen Team 2025: gated delta networks, or attention with a gate, of which a quarter of a head rotates; norms' weights
+// are stored less one; then experts, one of which, with a gate, every token takes.
+void as_qwen3_next(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.qk_norm = true;
+  m.attention_gate = true;
+  m.rotary_share = 0.25;
+  m.experts.normalised = true;
+  m.experts.shared_gate = true;
+}
+
+void delta_keys(ConfigKeys& k, Model& m) {
+  StateSpace& s = m.ssm;
+  k.count({"linear_num_value_heads"}, s.heads, 1, kMostWidth);
+  k.count({"linear_value_head_dim"}, s.width, 1, kMostWidth);
+  k.count({"linear_num_key_heads"}, s.groups, 1, kMostWidth);
+  k.count({"linear_key_head_dim"}, s.state, 1, kMostWidth);
+  k.count({"linear_conv_kernel_dim"}, s.taps, 1, kMostWidth, 4);
+  constexpr std::int64_t kChunk = 64;  // of the class's own recurrence
+  if (k.reads()) s.chunk = kChunk, s.conv_bias = false;
+}
+
+// Qwen3.5's text models are the same layers, with an MLP where a file names no experts; their weights stand in other
+// tensors.
+void qwen3_5_keys(ConfigKeys& k) {
+  if (!k.reads() || !k.given("attn_output_gate")) return;
+  k.only("attn_output_gate", true, "the class always gates attention's output");
+  k.differs("its files hold the weights of its layers in other tensors than Qwen3-Next's");
+  if (k.given("mtp_num_hidden_layers")) k.remark("the module that predicts a token further is left out");
+}
+
+void qwen3_next_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 256);
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth, 5632);
+  positions_up_to(k, m);
+  k.real({"rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-6);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  rate(k, "attention_dropout", m.dropout.attention);
+  rotation(k, m, 0.25);
+  silu(k, m, "qwen3_next");
+  no_biases(k, "attention_bias");
+  delta_keys(k, m);
+  qwen3_5_keys(k);
+  Experts& e = m.experts;
+  if (k.given("attn_output_gate"))
+    k.count({"num_experts"}, e.count, 0, kMostExperts, 0);
+  else
+    k.count({"num_experts"}, e.count, 0, kMostExperts);
+  if (e.any()) {
+    k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts);
+    k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+    k.count({"shared_expert_intermediate_size"}, e.shared, 1, kMostWidth);
+    k.flag({"norm_topk_prob"}, e.normalised, true);
+    auxiliary_loss(k, m, 0.001);
+  }
+  k.delta_blocks(m);
+}
+
+WeightNames qwen3_next_names() {
+  WeightNames names = llama_names(1);
+  for (const auto& pair : WeightNames::Pairs{{"attn.gate", "self_attn.q_proj"},
+                                             {"delta.z", "linear_attn.in_proj_qkvz"},
+                                             {"delta.v", "linear_attn.in_proj_qkvz"},
+                                             {"delta.k", "linear_attn.in_proj_qkvz"},
+                                             {"delta.q", "linear_attn.in_proj_qkvz"},
+                                             {"delta.a", "linear_attn.in_proj_ba"},
+                                             {"delta.b", "linear_attn.in_proj_ba"},
+                                             {"delta.conv_v", "linear_attn.conv1d"},
+                                             {"delta.conv_k", "linear_attn.conv1d"},
+                                             {"delta.conv_q", "linear_attn.conv1d"},
+                                             {"delta.dt_bias", "linear_attn.dt_bias"},
+                                             {"delta.a_log", "linear_attn.A_log"},
+                                             {"delta.norm", "linear_attn.norm"},
+                                             {"delta.proj", "linear_attn.out_proj"},
+                                             {"mlp.router", "mlp.gate"},
+                                             {"mlp.shared.gate", "mlp.shared_expert.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_expert.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_expert.down_proj"},
+                                             {"mlp.shared_gate", "mlp.shared_expert_gate"}})
+    names.parts.push_back(pair);
+  names.experts = "mlp.experts";
+  names.expert_parts = {{"gate", "gate_proj"}, {"up", "up_proj"}, {"proj", "down_proj"}};
+  return names;
+}
+
 }  // namespace
 
 std::vector<FamilyTraits> hybrid_families() {
@@ -268,8 +358,14 @@ std::vector<FamilyTraits> hybrid_families() {
       entry(Family::bamba, "bamba", "Bamba", "BambaForCausalLM", "Bamba", as_bamba, bamba_config, bamba_names()),
       entry(Family::granite_hybrid, "granitemoehybrid", "Granite 4", "GraniteMoeHybridForCausalLM", "GraniteMoeHybrid",
             as_granite_hybrid, granite_hybrid_config, granite_hybrid_names()),
+      entry(Family::qwen3_next, "qwen3_next", "Qwen3-Next", "Qwen3NextForCausalLM", "Qwen3Next", as_qwen3_next,
+            qwen3_next_config, qwen3_next_names()),
   };
-  all.back().names = stack_experts;
+  for (FamilyTraits& one : all) {
+    if (one.family == Family::granite_hybrid) one.names = stack_experts;
+    if (one.family == Family::qwen3_next)
+      for (const char* type : {"qwen3_5_text", "qwen3_5_moe_text"}) one.model_types.push_back(type);
+  }
   return all;
 }
 

@@ -173,6 +173,33 @@ class ConfigReader : public ConfigKeys {
     place_blocks(list, std::move(blocks), model);
   }
 
+  void delta_blocks(Model& model) override {
+    const std::int64_t interval = at_.optional("full_attention_interval").integer(1, kMostLayers, 4);
+    const std::int64_t step = at_.optional("decoder_sparse_step").integer(1, kMostLayers, 1);
+    std::vector<BlockParts> blocks(static_cast<std::size_t>(model.layers));
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const auto number = static_cast<std::int64_t>(i) + 1;
+      blocks[i] = {number % interval == 0 ? Mixer::attention : Mixer::delta,
+                   model.experts.any() && number % step == 0 ? Feed::experts : Feed::mlp};
+    }
+    if (const Cursor list = at_.optional("mlp_only_layers"); list.is_sequence())
+      for (const Cursor& one : list.items())
+        blocks[static_cast<std::size_t>(one.integer(0, model.layers - 1, 0))].feed = Feed::mlp;
+    const Cursor types = at_.optional("layer_types");
+    if (types.is_sequence()) {
+      const auto words = types.items();
+      blocks.resize(words.size());
+      for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string word = words[i].text();
+        if (word != "linear_attention" && word != "full_attention")
+          words[i].error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
+                         "known are linear_attention and full_attention");
+        blocks[i].mixer = word == "full_attention" ? Mixer::attention : Mixer::delta;
+      }
+    }
+    place_blocks(types, std::move(blocks), model);
+  }
+
   void rope_scaling(Model& model) override {
     Cursor at = at_.optional("rope_scaling");
     if (!at.is_map()) at = at_.optional("rope_parameters");

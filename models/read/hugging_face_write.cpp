@@ -88,6 +88,18 @@ class ConfigWriter : public ConfigKeys {
       if (model.parts(i).mixer == Mixer::attention) all += fmt::format("{}{}", all.empty() ? "" : ", ", i);
     put(key, "[" + all + "]");
   }
+  void delta_blocks(Model& model) override {
+    std::string types, dense;
+    for (std::int64_t i = 0; i < model.layers; ++i) {
+      const BlockParts parts = model.parts(i);
+      types += fmt::format("{}\"{}\"", types.empty() ? "" : ", ",
+                           parts.mixer == Mixer::attention ? "full_attention" : "linear_attention");
+      if (parts.feed == Feed::mlp) dense += fmt::format("{}{}", dense.empty() ? "" : ", ", i);
+    }
+    put("layer_types", "[" + types + "]");
+    put("decoder_sparse_step", "1");
+    put("mlp_only_layers", "[" + dense + "]");
+  }
   void rope_scaling(Model& model) override {
     const RopeScaling& s = model.rope_scaling;
     switch (s.kind) {

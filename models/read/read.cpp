@@ -127,6 +127,8 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         "out_bias: false");
   needs("full_first", !m.full_first || m.window_period > 0, "only of layers with a period the first can see all",
         "give window and window_period, or full_first: false");
+  needs("attention_gate", !m.attention_gate || !m.latent.any(),
+        "a gate of attention's output is made with q, k and v from the token", "attention_gate: false");
   needs("attention_bias", m.attention_bias || m.pre_norm, "attention without biases needs norms that come first",
         "pre_norm: true, or attention_bias: true");
   needs("head_bias", !m.head_bias || (m.pre_norm && !m.lora.any()),
@@ -269,6 +271,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.full_first = at.optional("full_first").boolean(m.window_period > 0 && m.full_first);
   m.window_theta = at.optional("window_theta").number(0, 1e12, m.window > 0 ? m.window_theta : 0);
   m.unrotated_period = at.optional("unrotated_period").integer(0, kMostLayers, m.unrotated_period);
+  m.attention_gate = at.optional("attention_gate").boolean(m.attention_gate);
   m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
   const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
@@ -413,6 +416,7 @@ std::string write_model(const Model& m, int indent) {
   if (m.window_period > 0) feature("full_first", &Model::full_first);
   if (m.window > 0) feature("window_theta", &Model::window_theta);
   feature("unrotated_period", &Model::unrotated_period);
+  feature("attention_gate", &Model::attention_gate);
   feature("attention_sinks", &Model::attention_sinks);
   if (m.further.any())
     line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));

@@ -50,6 +50,7 @@ TEST(Pricing, OfAnOperatorDoesNotDependOnWhatWasPricedBefore) {
       {"taps", [](Op& op) { op.ssm.taps *= 2; }},
       {"chunk", [](Op& op) { op.ssm.chunk *= 2; }},
       {"norm groups", [](Op& op) { op.ssm.norm_groups *= 2; }},
+      {"delta", [](Op& op) { op.ssm.delta = true; }},
       {"rotary", [](Op& op) { op.rotary = 8; }},
       {"rule", [](Op& op) { op.rule = models::UpdateRule::adagrad; }},
       {"function", [](Op& op) { op.function = models::Function::gelu; }},

@@ -49,7 +49,7 @@ inline void make_mixture(models::Model& m) {
     m.experts.shared = 24;
 }
 
-/// State spaces whose chunks of 5 tokens do not divide a sequence of 16.
+/// State spaces or gated delta networks whose chunks of 5 tokens do not divide a sequence of 16.
 inline void make_hybrid(models::Model& m) {
   using models::Family;
   using models::Feed;
@@ -61,6 +61,11 @@ inline void make_hybrid(models::Model& m) {
     m.pattern = {mamba, mlp, {Mixer::attention, Feed::none}, mlp};
   } else if (m.family == Family::mamba2) {
     m.pattern = {mamba};
+  } else if (m.family == Family::qwen3_next) {
+    m.ssm = {.heads = 4, .width = 8, .groups = 2, .state = 6, .taps = 4, .chunk = 5, .conv_bias = false};
+    make_mixture(m);
+    m.experts.shared = 16;
+    m.pattern = {{Mixer::delta, Feed::experts}, {Mixer::attention, Feed::experts}};
   } else {
     m.pattern = {{Mixer::mamba, Feed::mlp}, {Mixer::attention, Feed::mlp}};
   }
@@ -84,7 +89,7 @@ inline void make_family(models::Model& m, models::Family family) {
   if (family == Family::mistral || family == Family::phi3) m.window = 6;
   if (models::traits_of(family).mixture) make_mixture(m);
   if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
-      family == Family::granite_hybrid)
+      family == Family::granite_hybrid || family == Family::qwen3_next)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;

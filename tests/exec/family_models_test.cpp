@@ -1,6 +1,6 @@
 // Families as their files have them: weights under the names of Hugging Face's classes give the loss of a reference in
-// double precision (tests/exec/family_reference.h) and the slopes of its loss, and every split gives the serial run's
-// numbers.
+// double precision (tests/exec/family_reference.h, delta_reference.h) and the slopes of its loss, and every split gives
+// the serial run's numbers.
 #include "tests/exec/family_reference.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include "exec/data/data.h"
 #include "exec/files/safetensors.h"
 #include "exec/state/weight_names.h"
+#include "tests/exec/delta_reference.h"
 #include "tests/exec/families.h"
 #include "tests/exec/family_reference_gpt.h"
 #include "tests/exec/training.h"
@@ -272,6 +273,12 @@ std::vector<FamilyCase> family_cases() {
     for (models::BlockParts& parts : m.pattern) parts.feed = models::Feed::experts;
     m.experts = {.count = 4, .chosen = 2, .hidden = 24, .shared = 24, .normalised = true};
   };
+  // A block: both norms, 7 tensors of a gated delta network or 6 of attention; a router, 4 experts, a shared one and
+  // its gate.
+  all.push_back(
+      {"qwen3_next", Family::qwen3_next, nullptr,
+       [](const ref::File& f, const std::vector<int>& ids) { return ref::qwen3_next(f, sizes(8), {}, 2, 2, ids); },
+       3 + 2 * (2 + 1 + 12 + 4) + 7 + 6});
   return all;
 }
 

@@ -1,5 +1,5 @@
-// Nemotron-H's pattern in training from seeded weights: every split gives the serial run's numbers over 20 steps, bf16
-// follows fp32, and seeded decays and step widths are those of Mamba-2.
+// Nemotron-H's and Qwen3-Next's patterns in training from seeded weights: every split gives the serial run's numbers
+// over 20 steps, bf16 follows fp32, and seeded decays and step widths are those of Mamba-2.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,9 +14,10 @@ namespace state_space_test {
 using testing::Outcome;
 using testing::Trial;
 
-Trial hybrid_trial() {
+Trial hybrid_trial(models::Family family = models::Family::nemotron_h) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  testing::make_family(trial.model, models::Family::nemotron_h);
+  testing::make_family(trial.model, family);
+  trial.model.layers = 4;
   trial.model.norm_epsilon = 1e-5;
   trial.training.initial_weights.clear();
   return trial;
@@ -55,19 +56,24 @@ const HybridSplit kHybridSplits[] = {
      }},
 };
 
-class HybridEqualToSerial : public ::testing::TestWithParam<HybridSplit> {};
+const HybridSplit kExpertSplits[] = {
+    {"experts_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = 2; }},
+    {"experts_2_pipeline_2_zero_1",
+     [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = s.mesh.pipeline = 2, s.states.zero_stage = 1; }},
+    {"experts_2_rows_over_tensor_2",
+     [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+};
 
-TEST_P(HybridEqualToSerial, InLossGradientsAndWeights) {
-  static const Outcome alone = testing::train(hybrid_trial());
-  Trial here = hybrid_trial();
-  GetParam().set(here.spec);
+void expect_equal_to_serial(const HybridSplit& split, models::Family family, const Outcome& alone) {
+  Trial here = hybrid_trial(family);
+  split.set(here.spec);
   const Outcome ours = testing::train(here);
   ASSERT_EQ(ours.steps.size(), 20U);
   EXPECT_LT(alone.steps.back().loss, alone.steps.front().loss - 0.1) << "nothing was learned";
   const double loss = testing::loss_distance(ours, alone);
   const double first = testing::relative_distance(ours.gradients.at(0), alone.gradients.at(0));
   const double last = testing::relative_distance(ours.gradients.at(19), alone.gradients.at(19));
-  std::printf("[ errors   ] %-28s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", GetParam().name, loss, first,
+  std::printf("[ errors   ] %-28s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", split.name, loss, first,
               last);
   EXPECT_LE(loss, 1e-5);
   EXPECT_LE(first, 1e-5);
@@ -75,15 +81,36 @@ TEST_P(HybridEqualToSerial, InLossGradientsAndWeights) {
   EXPECT_LE(testing::relative_distance(ours.weights, alone.weights), 1e-4);
 }
 
+class HybridEqualToSerial : public ::testing::TestWithParam<HybridSplit> {};
+
+TEST_P(HybridEqualToSerial, InLossGradientsAndWeights) {
+  static const Outcome alone = testing::train(hybrid_trial());
+  expect_equal_to_serial(GetParam(), models::Family::nemotron_h, alone);
+}
+
 INSTANTIATE_TEST_SUITE_P(Splits, HybridEqualToSerial, ::testing::ValuesIn(kHybridSplits),
                          [](const auto& one) { return std::string(one.param.name); });
 
+class GatedDeltaEqualToSerial : public ::testing::TestWithParam<HybridSplit> {};
+
+TEST_P(GatedDeltaEqualToSerial, InLossGradientsAndWeights) {
+  static const Outcome alone = testing::train(hybrid_trial(models::Family::qwen3_next));
+  expect_equal_to_serial(GetParam(), models::Family::qwen3_next, alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Splits, GatedDeltaEqualToSerial, ::testing::ValuesIn(kHybridSplits),
+                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(OfExperts, GatedDeltaEqualToSerial, ::testing::ValuesIn(kExpertSplits),
+                         [](const auto& one) { return std::string(one.param.name); });
+
 TEST(HybridTraining, InBf16FollowsFp32) {
-  Trial trial = hybrid_trial();
-  const Outcome exact = testing::train(trial);
-  trial.spec.numerics.precision = models::DType::bf16;
-  trial.spec.mesh.tensor = 2;
-  EXPECT_LE(testing::loss_distance(testing::train(trial), exact), 5e-3);
+  for (const models::Family family : {models::Family::nemotron_h, models::Family::qwen3_next}) {
+    Trial trial = hybrid_trial(family);
+    const Outcome exact = testing::train(trial);
+    trial.spec.numerics.precision = models::DType::bf16;
+    trial.spec.mesh.tensor = 2;
+    EXPECT_LE(testing::loss_distance(testing::train(trial), exact), 5e-3) << models::name_of(family);
+  }
 }
 
 // Muon takes the weights of products, and leaves the convolution, whose tensor

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "models/layers/counts.h"
@@ -103,6 +104,82 @@ TEST(StateSpaceLayers, CountTheProductsOfTheirChunks) {
   EXPECT_DOUBLE_EQ(flops_of(*find_op(program.forward, OpKind::causal_conv)), tokens * 112 * (2 * 4 + 10));
 }
 
+Model small_delta() {
+  Model m = small_hybrid();
+  m.ssm = {.heads = 4, .width = 8, .groups = 2, .state = 16, .taps = 4, .chunk = 8, .conv_bias = false};
+  m.attention_gate = m.qk_norm = true;
+  m.pattern = {{Mixer::delta, Feed::none}, {Mixer::attention, Feed::none}};
+  return m;
+}
+
+TEST(GatedDeltaLayers, DivideEverythingByHeadsButTheWeightOfTheirNorm) {
+  using Shape = std::vector<std::int64_t>;
+  const LayerProgram program = expand(small_delta(), LayerKind::block, 0, {.sequence = 32, .tensor = 2});
+  // Of inner 32, groups of state 2 x 16 and 4 heads.
+  std::map<std::string, Shape> expected = {{"ln_1.weight", {32}},
+                                           {"delta.in.weight", {16 + 16 + 16 + 16 + 2 + 2, 32}},
+                                           {"delta.conv.weight", {48, 1, 4}},
+                                           {"delta.dt_bias", {2}},
+                                           {"delta.a_log", {2}},
+                                           {"delta.norm.weight", {8}},
+                                           {"delta.proj.weight", {32, 16}}};
+  for (const Tensor& t : program.tensors) {
+    if (t.role != TensorRole::parameter) continue;
+    const std::string name = t.name.substr(4);
+    ASSERT_TRUE(expected.contains(name)) << name;
+    EXPECT_EQ(t.shape, expected.at(name)) << name;
+    EXPECT_EQ(t.partial_gradient, name == "delta.norm.weight") << name;
+    expected.erase(name);
+  }
+  EXPECT_TRUE(expected.empty());
+  EXPECT_EQ(parameters_of_block(small_delta(), 0), 32 + (2 * 32 + 2 * 32 + 2 * 4) * 32 + 96 * 4 + 2 * 4 + 8 + 32 * 32);
+  // q, its gate, k and v; norms of heads; the way back.
+  EXPECT_EQ(parameters_of_block(small_delta(), 1), 32 + 32 * (2 * 4 + 2 * 2) * 8 + 2 * 8 + 32 * 32);
+}
+
+// By hand, for 2 sequences of 32 tokens in chunks of 8.
+TEST(GatedDeltaLayers, CountTheProductsOfTheirChunks) {
+  const LayerProgram program = expand(small_delta(), LayerKind::block, 0, {.batch = 2, .sequence = 32});
+  const Op* rule = find_op(program.forward, OpKind::delta_rule);
+  const Op* grad = find_op(program.backward, OpKind::delta_rule_grad);
+  ASSERT_TRUE(rule && grad);
+  // k k^T and q k^T of 2 groups; the inverse of an 8 x 8 triangle, 8 x 7 x 6 / 6 for 8 tokens, of 4 heads; its products
+  // with keys of 16 columns and values of 8, q k^T with values; three products with 8 x 16 states.
+  const double tokens = 64, scores = tokens * 2 * 16, inverse = tokens * 4 * 7, keys = tokens * 4 * 16,
+               values = tokens * 32, states = tokens * 32 * 16;
+  EXPECT_DOUBLE_EQ(flops_of(*rule, true), 2 * (8 * (2 * scores + keys + 2 * values) + inverse + 3 * states));
+  EXPECT_DOUBLE_EQ(flops_of(*rule), 2 * (4.5 * (2 * scores + keys + 2 * values) + inverse + 3 * states));
+  EXPECT_DOUBLE_EQ(flops_of(*grad, true), 2 * flops_of(*rule, true));
+  EXPECT_DOUBLE_EQ(flops_of(*grad), 3 * flops_of(*rule) - 2 * (4.5 * values + states));
+  // v, k, q, a, b and y in fp32; states before 2 x 4 chunks and inverses, keys, values and their errors twice.
+  EXPECT_DOUBLE_EQ(bytes_of(*rule),
+                   4 * tokens * (96 + 2 * 4 + 32) + 8 * 8 * (32 * 16 + 4 * 8 * 8) + 2 * 4 * tokens * (4 * 16 + 2 * 32));
+  EXPECT_DOUBLE_EQ(flops_per_token_forward(small_delta(), 32) * 32,
+                   2 * (flops_of(*rule, true) / 2 + 2.0 * 32 * 32 * (2 * 32 + 2 * 32 + 8) + 2.0 * 32 * 32 * 32) +
+                       2 * (2.0 * 32 * 32 * (8 + 4) * 8 + 2 * 2.0 * 32 * 32 * 32 + 2.0 * 32 * 32 * 32) +
+                       2.0 * 32 * 32 * 100)
+      << "two delta networks, two gated attentions over 32 x 32 scores, and the head";
+}
+
+TEST(GatedDeltaLayers, CommunicateAsOtherBlocks) {
+  for (const std::int64_t layer : {0, 1}) {
+    const LayerProgram program = expand(small_delta(), LayerKind::block, layer, {.sequence = 32, .tensor = 2});
+    for (const auto* parts : {&program.forward, &program.backward})
+      EXPECT_EQ(std::count_if(parts->begin(), parts->end(), [](const Part& p) { return p.is_communication(); }), 1);
+  }
+}
+
+TEST(GatedDeltaLayers, GateWhatAttentionsProjectionReads) {
+  const LayerProgram program = expand(small_delta(), LayerKind::block, 1, {.sequence = 32});
+  const Op* gate = find_op(program.forward, OpKind::output_gate);
+  ASSERT_TRUE(gate);
+  const auto reads = [&](const Part& part) {
+    return std::any_of(part.ops.begin(), part.ops.end(),
+                       [&](const Op& op) { return op.kind == OpKind::matmul && op.in[0] == gate->out[0]; });
+  };
+  EXPECT_TRUE(std::any_of(program.forward.begin(), program.forward.end(), reads));
+}
+
 TEST(StateSpaceLayers, CountInAModelsWork) {
   Model without = small_hybrid();
   without.pattern = {{Mixer::none, Feed::mlp}};
@@ -115,7 +192,7 @@ TEST(StateSpaceLayers, CountInAModelsWork) {
 }
 
 TEST(Patterns, NameTheHalvesOfABlock) {
-  for (const char* word : {"mamba", "attention", "mlp", "experts", "mamba+mlp", "attention+experts"}) {
+  for (const char* word : {"mamba", "delta", "attention", "mlp", "experts", "mamba+mlp", "delta+experts"}) {
     const auto parts = parts_of(word);
     ASSERT_TRUE(parts) << word;
     EXPECT_EQ(word_of(*parts), word);
@@ -123,6 +200,7 @@ TEST(Patterns, NameTheHalvesOfABlock) {
   for (const char* word : {"", "+", "mlp+mamba", "mamba+", "linear"}) EXPECT_FALSE(parts_of(word)) << word;
   EXPECT_EQ(letter_of(*parts_of_letter('E')), 'E');
   EXPECT_FALSE(letter_of({Mixer::mamba, Feed::mlp}));
+  EXPECT_FALSE(letter_of({Mixer::delta, Feed::none})) << "Nemotron-H has none";
 }
 
 TEST(Patterns, AreWrittenAsTheirShortestPeriod) {
@@ -174,6 +252,9 @@ TEST(Patterns, AreCheckedAgainstTheModel) {
            {ssm + "pattern: [mamba, liquid]\n", "no kind of block"},
            {ssm + "pattern: [mamba, experts]\n", "the pattern alone says"},
            {ssm + "pattern: [mamba]\ncausal: false\n", "from its beginning"},
+           {"pattern: [delta, mlp]\n", "whose sizes are missing"},
+           {"state_space: {heads: 8, width: 8, groups: 2, state: 16, norm_groups: 1}\npattern: [delta]\n",
+            "takes each head by itself"},
            {"state_space: {heads: 8, width: 8, groups: 3, state: 16}\npattern: [mamba]\n", "do not divide"}}) {
     const auto refused = parse_model(kHybrid + keys, "model.yaml");
     ASSERT_FALSE(refused) << keys;

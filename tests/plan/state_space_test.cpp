@@ -45,6 +45,23 @@ TEST(StateSpacePlans, LeaveASequenceWhole) {
   EXPECT_NE(refusal(spec, hybrid_sample()).find("error[P171]"), std::string::npos);
 }
 
+// The norm of a gated delta network takes each head by itself, so that heads and groups alone decide.
+TEST(StateSpacePlans, DivideGatedDeltaNetworksAlike) {
+  PlanSpec spec;
+  spec.mesh.tensor = 4;
+  models::Model m = hybrid_sample();
+  m.attention_gate = true;
+  m.pattern = {{models::Mixer::delta, models::Feed::none}, {models::Mixer::attention, models::Feed::mlp}};
+  EXPECT_EQ(refusal(spec, m), "");
+  m.ssm.groups = 2;
+  EXPECT_NE(refusal(spec, m).find("error[P170]: tensor 4 does not divide the state spaces' 8 heads in 2 groups"),
+            std::string::npos)
+      << refusal(spec, m);
+  spec.mesh = {};
+  spec.mesh.context = 2;
+  EXPECT_NE(refusal(spec, m).find("error[P171]"), std::string::npos);
+}
+
 TEST(StateSpacePlans, HaveAdaptersWhereThereIsAttentionOrAnMlp) {
   models::Model m = hybrid_sample();
   m.lora = {.rank = 2, .alpha = 2, .qkv = true, .projection = true, .up = false, .down = false};

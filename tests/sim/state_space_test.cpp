@@ -1,5 +1,5 @@
-// Plans of state spaces, replayed and in closed form: the two agree, and a sequence twice as long takes at most twice
-// as long where no block attends.
+// Plans of state spaces and gated delta networks, replayed and in closed form: the two agree, and a sequence twice as
+// long takes at most twice as long where no block attends.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -24,13 +24,25 @@ models::Model hybrid_model() {
   return m;
 }
 
+// Gated delta networks and gated attention, before experts one of which every token takes.
+models::Model delta_model() {
+  models::Model m = hybrid_model();
+  m.activation = models::Activation::swiglu;
+  m.ssm.conv_bias = false;
+  m.attention_gate = m.qk_norm = true;
+  m.experts = {.count = 8, .chosen = 2, .hidden = 128, .shared = 128, .shared_gate = true, .normalised = true};
+  const models::BlockParts delta = {models::Mixer::delta, models::Feed::experts};
+  m.pattern = {delta, delta, delta, {models::Mixer::attention, models::Feed::experts}};
+  return m;
+}
+
 cost::Pricing pricing(const plan::Plan& plan) {
   cost::Stack stack;
   stack.name = "bare";
   return cost::Pricing(std::make_shared<clusters::Cluster>(plan.cluster()), std::move(stack));
 }
 
-TEST(StateSpaceReplay, TakesWhatTheClosedFormSays) {
+void expect_as_replayed(const char* of, const models::Model& model) {
   using Set = void (*)(plan::PlanSpec&);
   const std::pair<const char*, Set> splits[] = {
       {"serial", [](plan::PlanSpec&) {}},
@@ -45,8 +57,8 @@ TEST(StateSpaceReplay, TakesWhatTheClosedFormSays) {
        }},
       {"recomputed", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
   };
-  const models::Model model = hybrid_model();
   for (const auto& [name, set] : splits) {
+    SCOPED_TRACE(of);
     plan::PlanSpec spec;
     spec.shape.batch = 16, spec.shape.sequence = 256;
     set(spec);
@@ -55,7 +67,7 @@ TEST(StateSpaceReplay, TakesWhatTheClosedFormSays) {
     const cost::Prediction replayed = simulate(plan, prices).prediction;
     cost::Estimator estimator(std::make_shared<models::Model>(model), prices);
     const cost::Estimate closed = estimator.estimate(plan);
-    std::printf("[ closed   ] %-12s time %+.4f %%  memory %+.4f %%\n", name,
+    std::printf("[ closed   ] %-8s %-12s time %+.4f %%  memory %+.4f %%\n", of, name,
                 100 * (closed.step_time / replayed.step_time_s - 1),
                 100 * (closed.memory_peak / replayed.memory_peak_bytes - 1));
     EXPECT_NEAR(closed.step_time / replayed.step_time_s, 1, 0.01) << name;
@@ -82,6 +94,14 @@ TEST(StateSpaceReplay, TakesTheMemoryOfNeighboursWhoseParametersAreThereTogether
     EXPECT_DOUBLE_EQ(estimator.memory_peak(plan), peaks.back());
   }
   EXPECT_NE(peaks[0], peaks[1]) << "their order does not matter here, so that this shows nothing";
+}
+
+TEST(StateSpaceReplay, TakesWhatTheClosedFormSays) {
+  expect_as_replayed("mamba", hybrid_model());
+}
+
+TEST(GatedDeltaReplay, TakesWhatTheClosedFormSays) {
+  expect_as_replayed("delta", delta_model());
 }
 
 TEST(StateSpaceReplay, GrowsNoFasterThanTheSequence) {

@@ -10,6 +10,7 @@
 
 #include "models/layers/counts.h"
 #include "models/read/hugging_face.h"
+#include "models/read/original.h"
 #include "models/read/read.h"
 
 namespace orrery::models {
@@ -78,6 +79,22 @@ const std::vector<Published>& published() {
       {"", 32'207'337'984, granite_4(R"("hidden_size": 4096, "intermediate_size": 768, "mamba_n_heads": 128,
            "num_attention_heads": 32, "num_experts_per_tok": 10, "num_key_value_heads": 8, "num_local_experts": 72,
            "shared_intermediate_size": 1536)")},  // Granite 4.0 H Small
+      // By hand. A gated delta network: 2048 x (2 x 2048 + 2 x 4096) for q, k, v and z, 2048 x 64 for a and b, 8192 x 4
+      // taps, 2 x 32 and 128, and 4096 x 2048: 33,718,464. Attention: 2048 x 8192 for q and its gate, 2 x 2048 x 512,
+      // 2 x 256 and 4096 x 2048: 27,263,488. Experts: 512 x 2048, 513 x 3 x 2048 x 512 and 2048: 1,614,809,088. 36 of
+      // the first, 12 of the second, 48 of the third with two norms, both vocabularies and the last norm.
+      {"qwen3-next-80b-a3b",
+       36LL * 33'718'464 + 12LL * 27'263'488 + 48LL * (1'614'809'088 + 2 * 2048) + 2LL * 151'936 * 2048 + 2048,
+       R"({"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "attention_bias": false,
+           "attention_dropout": 0.0, "decoder_sparse_step": 1, "full_attention_interval": 4, "head_dim": 256,
+           "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 5120,
+           "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+           "linear_num_value_heads": 32, "linear_value_head_dim": 128, "max_position_embeddings": 262144,
+           "mlp_only_layers": [], "moe_intermediate_size": 512, "norm_topk_prob": true, "num_attention_heads": 16,
+           "num_experts": 512, "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2,
+           "output_router_logits": false, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": null,
+           "rope_theta": 10000000, "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 512,
+           "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})"},
   };
   return kAll;
 }
@@ -106,6 +123,10 @@ TEST(HybridFamilies, HaveThePublishedParameterCounts) {
 // Nemotron 3 Nano 30B-A3B: 6 of 128 experts and the shared one.
 TEST(HybridFamilies, CountThePassingTokensParameters) {
   EXPECT_EQ(parameters_active(read(published()[2].config)), 3'580'073'408);
+  // Qwen3-Next 80B-A3B: 10 of 512 experts and the shared one.
+  const Published& qwen = published().back();
+  EXPECT_EQ(qwen.count, 79'674'391'296);
+  EXPECT_EQ(parameters_active(read(qwen.config)), qwen.count - 48LL * 502 * 3 * 2048 * 512);
 }
 
 TEST(HybridFamilies, ComeBackFromTheConfigurationThatIsWritten) {
@@ -142,6 +163,88 @@ TEST(HybridFamilies, ReadAPatternAsLettersOrAsWords) {
   EXPECT_EQ(granite.parts(2), (BlockParts{Mixer::attention, Feed::mlp}));
   EXPECT_EQ(granite.parts(3), (BlockParts{Mixer::mamba, Feed::mlp}));
   EXPECT_EQ(granite.positions, Positions::none);
+}
+
+std::string qwen(const std::string& keys) {
+  return R"({"model_type": "qwen3_next", "head_dim": 16, "hidden_size": 32, "intermediate_size": 64,
+             "linear_key_head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+             "linear_value_head_dim": 8, "max_position_embeddings": 64, "moe_intermediate_size": 16,
+             "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 4, "num_key_value_heads": 2,
+             "shared_expert_intermediate_size": 16, "vocab_size": 96, )" +
+         keys + "}";
+}
+
+TEST(HybridFamilies, PlaceGatedDeltaNetworksByIntervalOrByList) {
+  const auto mixers = [](const Model& model) {
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i) all += word_of(model.parts(i)) + " ";
+    return all;
+  };
+  const std::string usual = "delta+experts delta+experts delta+experts attention+experts ";
+  EXPECT_EQ(mixers(read(qwen(R"("num_experts": 8)"))), usual) << "every fourth attends";
+  EXPECT_EQ(mixers(read(qwen(R"("num_experts": 8, "layer_types": ["linear_attention", "linear_attention",
+                                 "linear_attention", "full_attention"], "full_attention_interval": 2)"))),
+            usual)
+      << "the list says it";
+  EXPECT_EQ(mixers(read(qwen(R"("num_experts": 8, "full_attention_interval": 2, "mlp_only_layers": [1])"))),
+            "delta+experts attention+mlp delta+experts attention+experts ");
+  EXPECT_EQ(mixers(read(qwen(R"("num_experts": 8, "decoder_sparse_step": 2)"))),
+            "delta+mlp delta+experts delta+mlp attention+experts ");
+}
+
+// By hand, as Qwen3-Next's above: the text models of Qwen3.5 27B, whose blocks have MLPs, and 35B-A3B.
+TEST(HybridFamilies, CountQwen35AsItsNameSays) {
+  const std::string both = R"(, "attn_output_gate": true, "full_attention_interval": 4, "head_dim": 256,
+      "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+      "linear_value_head_dim": 128, "max_position_embeddings": 262144, "mlp_only_layers": [],
+      "mtp_num_hidden_layers": 1, "rms_norm_eps": 1e-06, "vocab_size": 248320,
+      "rope_parameters": {"mrope_section": [11, 11, 10], "rope_type": "default", "rope_theta": 10000000,
+      "partial_rotary_factor": 0.25}}, "tie_word_embeddings": false})";
+  const Model dense = read(R"({"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text",
+      "hidden_size": 5120, "intermediate_size": 17408, "linear_num_value_heads": 48, "num_attention_heads": 24,
+      "num_hidden_layers": 64, "num_key_value_heads": 4)" +
+                           both);
+  EXPECT_EQ(parameters(dense), 48LL * 115'876'064 + 16LL * 104'858'112 + 64LL * (3 * 5120 * 17408 + 2 * 5120) +
+                                   2LL * 248'320 * 5120 + 5120);
+  EXPECT_EQ(parameters(dense), 26'895'998'464);
+  EXPECT_EQ(dense.rope_theta, 1e7);
+  EXPECT_EQ(dense.parts(3), (BlockParts{Mixer::attention, Feed::mlp}));
+  const Model mixture = read(R"({"model_type": "qwen3_5_moe", "text_config": {"model_type": "qwen3_5_moe_text",
+      "hidden_size": 2048, "linear_num_value_heads": 32, "moe_intermediate_size": 512, "num_attention_heads": 16,
+      "num_experts": 256, "num_experts_per_tok": 8, "num_hidden_layers": 40, "num_key_value_heads": 2,
+      "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 512)" +
+                             both);
+  EXPECT_EQ(parameters(mixture), 30LL * 33'718'464 + 10LL * 27'263'488 +
+                                     40LL * (256 * 2048 + 257 * 3 * 2048 * 512 + 2048 + 2 * 2048) +
+                                     2LL * 248'320 * 2048 + 2048);
+  EXPECT_EQ(parameters(mixture), 34'660'610'688);
+  EXPECT_EQ(differences(mixture).size(), 1U) << "its weights are refused";
+  EXPECT_TRUE(differences(read(published().back().config)).empty());
+}
+
+TEST(HybridFamilies, WriteWhichOfQwensLayersHaveExperts) {
+  const Model model = read(qwen(R"("num_experts": 8, "full_attention_interval": 2, "mlp_only_layers": [1])"));
+  const auto text = write_hugging_face(model);
+  ASSERT_TRUE(text) << base::render(text.error(), false);
+  EXPECT_EQ(essential(read(*text)), essential(model)) << *text;
+  Model other = model;
+  other.attention_gate = false;
+  EXPECT_FALSE(write_hugging_face(other)) << "the class always gates";
+}
+
+TEST(HybridFamilies, RefuseQwensLayersOfAnotherKind) {
+  for (const auto& [keys, what] : std::vector<std::pair<std::string, std::string>>{
+           {R"("num_experts": 8, "layer_types": ["linear_attention", "full_attention"])", "pattern of 2 layers"},
+           {R"("num_experts": 8, "layer_types": ["linear_attention", "full_attention", "sliding_attention", "mamba"])",
+            "kind `sliding_attention`"},
+           {R"("num_experts": 8, "attention_bias": true)", "attention_bias"},
+           {R"("num_experts": 8, "mlp_only_layers": [0, 1, 2, 3])", "the model has some if one does"},
+           {R"("num_experts": 8, "full_attention_interval": 1)", "no block of the pattern"}}) {
+    const auto refused = parse_model(qwen(keys), "config.json");
+    ASSERT_FALSE(refused) << keys;
+    EXPECT_NE(base::render(refused.error(), false).find(what), std::string::npos)
+        << base::render(refused.error(), false);
+  }
 }
 
 TEST(HybridFamilies, RefuseLayersOfAnotherKind) {

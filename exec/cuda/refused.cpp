@@ -1,0 +1,23 @@
+// What CPU ranks alone have so far: mixers that keep a state, gates of attention's output, and sinks.
+#include <fmt/core.h>
+
+#include "exec/cuda/call.h"
+#include "exec/failure.h"
+
+namespace orrery::exec::cuda {
+
+void refuse_state_space(const models::Op& op) {
+  throw Failure(fmt::format("the CUDA backend has no {} yet: such models run on CPU ranks", models::name_of(op.kind)),
+                FailureKind::environment);
+}
+
+// Behind what these operators have without.
+void refuse_sinks(const models::Op& op) {
+  const bool backward = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
+  const bool ring = op.kind == models::OpKind::ring_attention || op.kind == models::OpKind::ring_attention_grad;
+  if (op.in.size() > (backward ? 4U : 1U) + (ring ? 1U : 0U))
+    throw Failure("the CUDA backend's attention has no sinks yet: models with attention_sinks run on CPU ranks",
+                  FailureKind::environment);
+}
+
+}  // namespace orrery::exec::cuda

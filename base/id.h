@@ -35,6 +35,12 @@ class Id {
     if (number_ < 0) id_is_none();
     return static_cast<std::size_t>(number_);
   }
+  /// As files, kernels and operators write it: -1 if it is none.
+  [[nodiscard]] constexpr std::int32_t written() const { return number_; }
+  template <std::integral Integer>
+  [[nodiscard]] static constexpr Id read(Integer number) {
+    return number == -1 ? Id() : Id(number);
+  }
   constexpr auto operator<=>(const Id&) const = default;
 
  private:

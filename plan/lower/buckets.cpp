@@ -1,6 +1,8 @@
 // Lays the parameters of a stage out in flat buckets.
 #include "plan/lower/buckets.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "plan/lower/repeated_modules.h"
@@ -25,11 +27,11 @@ class Layout {
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
     for (chunk_ = 0; chunk_ < spec.stages.virtual_stages; ++chunk_) {
-      if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding, -1);
+      if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding);
       for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk_); ++i) {
-        add(models::LayerKind::block, plan_.first_layer(stage_, chunk_) + i, spec.recompute_of(i, operators_));
+        add(models::LayerKind::block, LayerId(plan_.first_layer(stage_, chunk_) + i), spec.recompute_of(i, operators_));
       }
-      if (spec.ends(stage_, chunk_)) add(models::LayerKind::head, -1);
+      if (spec.ends(stage_, chunk_)) add(models::LayerKind::head);
     }
     for (Bucket& bucket : result_.buckets) {
       bucket.shards = spec.shards_of(bucket.experts);
@@ -40,9 +42,11 @@ class Layout {
   }
 
  private:
-  void add(models::LayerKind kind, std::int64_t layer, const Repeats& repeats = {}) {
-    StageLayer stage_layer{
-        .kind = kind, .layer = layer, .chunk = chunk_, .program = models::expand(plan_.model(), kind, layer, options_)};
+  void add(models::LayerKind kind, LayerId layer = {}, const Repeats& repeats = {}) {
+    StageLayer stage_layer{.kind = kind,
+                           .layer = layer,
+                           .chunk = chunk_,
+                           .program = models::expand(plan_.model(), kind, layer.written(), options_)};
     stage_layer.repeats = repeats;
     if (repeats.operators) keep_columns(stage_layer.program);
     const auto& tensors = stage_layer.program.tensors;
@@ -105,10 +109,10 @@ class Layout {
     return start;
   }
 
-  static std::string name(models::LayerKind kind, std::int64_t layer) {
+  static std::string name(models::LayerKind kind, LayerId layer) {
     switch (kind) {
       case models::LayerKind::embedding: return "embedding";
-      case models::LayerKind::block: return "h." + std::to_string(layer);
+      case models::LayerKind::block: return fmt::format("h.{}", layer);
       case models::LayerKind::head: return "head";
     }
     return "?";

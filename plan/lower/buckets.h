@@ -11,7 +11,7 @@ namespace orrery::plan {
 
 struct StageLayer {
   models::LayerKind kind{};
-  std::int64_t layer = -1;  ///< block index of the model
+  LayerId layer = {};  ///< of a block
   int chunk = 0;
   Repeats repeats = {};  ///< in backward
   models::LayerProgram program;

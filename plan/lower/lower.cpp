@@ -205,7 +205,7 @@ class StageLowering {
   void begin_block() {
     build_.open("begin");
     if (options_.forward_only) {
-      build_.compute(Phase::reporting, -1, "zero_loss", {build_.zero_of(class_.loss)});
+      build_.compute(Phase::reporting, "zero_loss", {build_.zero_of(class_.loss)});
       return;
     }
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
@@ -216,7 +216,7 @@ class StageLowering {
       OutlineWriter writer(build_, groups_, std::move(zero), outlined(build_, b));
       for (Op& op : writer.operators(0)) ops.push_back(std::move(op));
     }
-    build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
+    build_.compute(Phase::optimizer, "zero_gradients", std::move(ops));
   }
 
   void order() {

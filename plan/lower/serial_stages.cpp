@@ -18,9 +18,9 @@ namespace {
 // The stage of the split plan that has the step's layer.
 int stage_of(const Plan& split, const Step& step) {
   const PlanSpec& spec = split.spec();
-  if (step.layer < 0) return step.part == "embedding" ? 0 : spec.mesh.pipeline - 1;
+  if (!step.layer) return step.part == "embedding" ? 0 : spec.mesh.pipeline - 1;
   int stage = 0;
-  while (stage + 1 < spec.mesh.pipeline && split.first_layer(stage + 1) <= step.layer) ++stage;
+  while (stage + 1 < spec.mesh.pipeline && split.first_layer(stage + 1) <= step.layer.written()) ++stage;
   return stage;
 }
 

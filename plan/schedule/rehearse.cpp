@@ -158,7 +158,7 @@ class Rehearsal : public Rendezvous<Rehearsal, PlacedRank> {
     if (step.kind != StepKind::compute) {
       const View& view = step.kind == StepKind::send ? step.source : step.target;
       text += fmt::format(" of {}", rank.rank_class->buffers[view.buffer].name);
-    } else if (step.layer >= 0) {
+    } else if (step.layer) {
       text += fmt::format(" of layer {}", step.layer);
     }
     if (step.kind == StepKind::send || step.kind == StepKind::recv)

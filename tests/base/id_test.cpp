@@ -48,6 +48,14 @@ TEST(AnId, IsWrittenAsItsNumber) {
   EXPECT_EQ(fmt::format("{} and {}", CatId(12), CatId()), "12 and none");
 }
 
+TEST(AnId, IsMinusOneWhereFilesAndKernelsHaveNone) {
+  EXPECT_EQ(CatId(12).written(), 12);
+  EXPECT_EQ(CatId().written(), -1);
+  EXPECT_EQ(CatId::read(12), CatId(12));
+  EXPECT_EQ(CatId::read(-1), CatId());
+  EXPECT_DEATH(static_cast<void>(CatId::read(-2)), "-2 is the number of nothing");
+}
+
 TEST(AnId, EndsTheProgramWhereNoneIsUsedAsANumber) {
   EXPECT_DEATH(static_cast<void>(CatId().index()), "an id that is none was used as a number");
   const ById<CatId, int> ages = {1, 2};

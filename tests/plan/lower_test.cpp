@@ -40,7 +40,7 @@ TEST(Lowering, ATensorParallelBlockIsComputeAllReduceComputeAllReduceCompute) {
   const Schedule schedule = lower(samples::make(spec));
   std::string seen;
   for (const Step& step : schedule.classes[0].blocks[1].steps)
-    if (step.layer == 0) seen += step.kind == StepKind::compute ? "c" : "a";
+    if (step.layer == LayerId(0)) seen += step.kind == StepKind::compute ? "c" : "a";
   EXPECT_EQ(seen, "cacac");
 }
 
@@ -54,7 +54,7 @@ TEST(Lowering, SequenceParallelismGathersBeforeAndScattersBehindEachHalfOfABlock
   const auto seen = [&](std::size_t block) {
     std::string text;
     for (const Step& step : schedule.classes[0].blocks[block].steps) {
-      if (step.layer != 0) continue;
+      if (step.layer != LayerId(0)) continue;
       text += step.kind == StepKind::compute                      ? "c"
               : step.collective == CollectiveKind::all_gather     ? "g"
               : step.collective == CollectiveKind::reduce_scatter ? "s"
@@ -78,7 +78,7 @@ TEST(Lowering, ContextParallelismPassesKeysAndValuesAroundTheRing) {
   const auto seen = [&](std::size_t block) {
     std::string text;
     for (const Step& step : schedule.classes[0].blocks[block].steps) {
-      if (step.layer != 0) continue;
+      if (step.layer != LayerId(0)) continue;
       text += step.kind == StepKind::compute ? "c" : step.collective == CollectiveKind::ring_shift ? "s" : "?";
     }
     return text;
@@ -195,17 +195,17 @@ TEST(Lowering, RecomputationCanBeOfTheFirstLayersOfAStage) {
   spec.recomputation.layers = 1;
   const Schedule schedule = lower(samples::make(spec));
   for (const RankClass& c : schedule.classes) {
-    std::set<int> layers;
+    std::set<LayerId> layers;
     for (const Step& step : c.blocks[2].steps)
       if (step.phase == Phase::recompute) layers.insert(step.layer);
-    EXPECT_EQ(layers, std::set<int>{2 * c.stage});
+    EXPECT_EQ(layers, std::set{LayerId(2 * c.stage)});
   }
 }
 
 TEST(Lowering, WithoutTensorParallelismABlockIsOneSegment) {
   const Schedule schedule = lower(samples::make({}));
   int steps = 0;
-  for (const Step& step : schedule.classes[0].blocks[1].steps) steps += step.layer == 0;
+  for (const Step& step : schedule.classes[0].blocks[1].steps) steps += step.layer == LayerId(0);
   EXPECT_EQ(steps, 1);
 }
 

@@ -22,7 +22,7 @@ Step compute(Phase phase, std::string part, int layer, Buffers births, Buffers d
   Step s;
   s.phase = phase;
   s.part = std::move(part);
-  s.layer = layer;
+  s.layer = plan::LayerId::read(layer);
   s.births = std::move(births);
   s.deaths = std::move(deaths);
   return s;

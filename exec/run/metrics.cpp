@@ -242,7 +242,7 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
   }
   if (plan.spec().stages.asynchronous()) {
     double squares = 0;
-    for (int stage = 0; stage < plan::stages_with_norms(plan); ++stage)
+    for (const plan::StageId stage : plan::stages_with_norms(plan))
       squares += std::pow(ranks[static_cast<std::size_t>(plan.rank(stage, 0, 0))].gradient_norm, 2);
     step.gradient_norm = std::sqrt(squares);
   }

@@ -15,7 +15,7 @@ namespace {
 
 class Layout {
  public:
-  Layout(const Plan& plan, int stage, bool trains, bool operators)
+  Layout(const Plan& plan, StageId stage, bool trains, bool operators)
       : plan_(plan),
         stage_(stage),
         operators_(operators),
@@ -89,7 +89,7 @@ class Layout {
     Bucket& bucket = result_.buckets[id];
     const std::int64_t start = round_up(bucket.elements, alignment_);
     // The first stage's copy of the table counts in the norm, and the first copy of a mirrored model.
-    const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().stages.mirrors() && chunk_ > 0);
+    const bool copy = (tensor.shared && stage_ != kFirstStage) || (plan_.spec().stages.mirrors() && chunk_ > 0);
     std::int64_t offset = start;
     const auto range = [&](const models::Tensor& piece) {
       bucket.ranges.push_back({.name = piece.name,
@@ -119,7 +119,8 @@ class Layout {
   }
 
   const Plan& plan_;
-  int stage_, chunk_ = 0;
+  StageId stage_;
+  int chunk_ = 0;
   bool operators_;
   models::ExpandOptions options_;
   std::int64_t alignment_;
@@ -151,7 +152,7 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .loss_at_once = spec.mesh.pipeline == 1 && spec.mesh.tensor == 1};
 }
 
-StageParameters stage_parameters(const Plan& plan, int stage, bool trains, bool operators) {
+StageParameters stage_parameters(const Plan& plan, StageId stage, bool trains, bool operators) {
   return Layout(plan, stage, trains, operators).build();
 }
 

@@ -123,7 +123,7 @@ class Finish {
 
   bool shares_table() const {
     return groups_.embedding && shared_.exists() && !build_.bucket(shared_).frozen &&
-           (stage_ == 0 || stage_ == spec_.head_stage());
+           (stage_ == kFirstStage || stage_ == spec_.head_stage());
   }
   void compress_gradients() {
     if (zero_ >= 2 || spec_.reduces_early()) return;
@@ -205,7 +205,8 @@ class Finish {
   const Groups& groups_;
   const PlanSpec& spec_;
   const models::Model& model_;
-  int zero_, stage_;
+  int zero_;
+  StageId stage_;
   BucketId shared_;
   BufferId norm_squared_, coefficient_;
 };

@@ -162,8 +162,8 @@ class Rehearsal : public Rendezvous<Rehearsal, PlacedRank> {
       text += fmt::format(" of layer {}", step.layer);
     }
     if (step.kind == StepKind::send || step.kind == StepKind::recv)
-      text +=
-          fmt::format(" {} stage {}", step.kind == StepKind::send ? "to" : "from", rank.rank_class->stage + step.peer);
+      text += fmt::format(" {} stage {}", step.kind == StepKind::send ? "to" : "from",
+                          rank.rank_class->stage.number() + step.peer);
     if (visit.micro_batch >= 0) text += fmt::format(", micro-batch {}", visit.micro_batch);
     return text;
   }

@@ -295,7 +295,7 @@ struct Progression<Entry> {
 using Entries = Repeated<Entry>;
 
 struct RankClass {
-  int stage = 0;
+  StageId stage = kFirstStage;
   int count = 0;           ///< ranks of the class
   int representative = 0;  ///< lowest rank of the class
   Buffers buffers;
@@ -329,7 +329,7 @@ struct RankClass {
 struct Schedule {
   PlanSpec spec;
   base::ById<GroupId, Group> groups;
-  std::vector<RankClass> classes;             ///< one per pipeline stage
+  base::ById<StageId, RankClass> classes;     ///< one per pipeline stage
   std::shared_ptr<const TableLayout> tables;  ///< for a recommendation model: the parts of tables that each rank has
   [[nodiscard]] const RankClass& class_of(int rank) const;
   [[nodiscard]] std::int64_t steps() const;  ///< number of steps executed, over one rank of each class

@@ -5,5 +5,7 @@
 namespace orrery::plan {
 
 using LayerId = base::Id<struct LayerTag>;  ///< a block of the model
+using StageId = base::Id<struct StageTag>;  ///< of the pipeline, in the order of ranks
+inline constexpr StageId kFirstStage(0);
 
 }  // namespace orrery::plan

@@ -116,8 +116,8 @@ TEST(Lowering, RingsTakeTheShardsOfOneTensorRankAndGradientsAreSummedOverThemAnd
   EXPECT_EQ(members("context", 0), (std::vector<int>{0, 2}));
   EXPECT_EQ(members("data", 0), (std::vector<int>{0, 2, 4, 6}));
   EXPECT_EQ(members("context", 13), (std::vector<int>{13, 15}));
-  EXPECT_EQ(plan.rank(1, 1, 0, 1), 14);
-  EXPECT_EQ(plan.stage_of(14), 1);
+  EXPECT_EQ(plan.rank(StageId(1), 1, 0, 1), 14);
+  EXPECT_EQ(plan.stage_of(14), StageId(1));
   EXPECT_EQ(plan.replica_of(14), 1);
   EXPECT_EQ(plan.part_of(14), 1);
 }
@@ -198,7 +198,7 @@ TEST(Lowering, RecomputationCanBeOfTheFirstLayersOfAStage) {
     std::set<LayerId> layers;
     for (const Step& step : c.blocks[2].steps)
       if (step.phase == Phase::recompute) layers.insert(step.layer);
-    EXPECT_EQ(layers, std::set{LayerId(2 * c.stage)});
+    EXPECT_EQ(layers, std::set{LayerId(2 * c.stage.number())});
   }
 }
 
@@ -503,9 +503,9 @@ TEST(Lowering, AFoldedModelHasBothEndsOnTheFirstStageAndNoMessageAtTheLast) {
   spec.stages.virtual_stages = 2;
   spec.stages.layers_per_stage = {1, 2, 3, 1};
   const Plan plan = samples::make(spec, samples::tiny_gpt(7));
-  EXPECT_EQ(plan.layers(0), 2);
-  EXPECT_EQ(plan.layers(1), 5);
-  EXPECT_EQ(plan.first_layer(0, 1), 6);
+  EXPECT_EQ(plan.layers(StageId(0)), 2);
+  EXPECT_EQ(plan.layers(StageId(1)), 5);
+  EXPECT_EQ(plan.first_layer(kFirstStage, 1), 6);
   const Schedule schedule = lower(plan);
   EXPECT_EQ(findings(schedule), "");
   for (const Group& group : schedule.groups) EXPECT_NE(group.name, "embedding");
@@ -559,14 +559,14 @@ TEST(Lowering, InterleavedChunksHoldTheLayersOfTheirVirtualStage) {
   spec.stages.virtual_stages = 2;
   spec.stages.layers_per_stage = {1, 2, 3, 1};
   const Plan plan = samples::make(spec, samples::tiny_gpt(7));
-  EXPECT_EQ(plan.layers(0), 4);
-  EXPECT_EQ(plan.first_layer(0, 1), 3);
+  EXPECT_EQ(plan.layers(StageId(0)), 4);
+  EXPECT_EQ(plan.first_layer(kFirstStage, 1), 3);
   const Schedule schedule = lower(plan);
   EXPECT_EQ(findings(schedule), "");
   std::vector<std::set<int>> layers(2);
   for (const RankClass& c : schedule.classes)
     for (const Bucket& b : c.buckets)
-      if (b.name.rfind("h.", 0) == 0) layers[static_cast<std::size_t>(c.stage)].insert(std::stoi(b.name.substr(2)));
+      if (b.name.rfind("h.", 0) == 0) layers[c.stage.index()].insert(std::stoi(b.name.substr(2)));
   EXPECT_EQ(layers[0], (std::set<int>{0, 3, 4, 5}));
   EXPECT_EQ(layers[1], (std::set<int>{1, 2, 6}));
 }

@@ -497,16 +497,16 @@ std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, 
                             "leave `staleness` out to average gradients before one update",
                             {}};
   if (!spec.stages.asynchronous()) return compressed_mathematics(spec, file);
-  return base::Diagnostic{
-      base::Severity::warning,
-      "P33",
-      {file, 1, 1, 1},
-      fmt::format("{} changes what is computed: gradients are computed from weights up to {} old",
-                  plan::name_of(spec.stages.order),
-                  plan::weight_delay(spec, 0) == 1 ? std::string("one update")
-                                                   : fmt::format("{} updates", plan::weight_delay(spec, 0))),
-      "schedule: 1f1b updates the weights of each step with that step's own gradients",
-      {}};
+  return base::Diagnostic{base::Severity::warning,
+                          "P33",
+                          {file, 1, 1, 1},
+                          fmt::format("{} changes what is computed: gradients are computed from weights up to {} old",
+                                      plan::name_of(spec.stages.order),
+                                      plan::weight_delay(spec, plan::kFirstStage) == 1
+                                          ? std::string("one update")
+                                          : fmt::format("{} updates", plan::weight_delay(spec, plan::kFirstStage))),
+                          "schedule: 1f1b updates the weights of each step with that step's own gradients",
+                          {}};
 }
 
 std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, const plan::PlanSpec& spec,

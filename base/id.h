@@ -35,10 +35,46 @@ class Id {
     if (number_ < 0) id_is_none();
     return static_cast<std::size_t>(number_);
   }
+  /// The number, to calculate with. Ends the program if it is none.
+  [[nodiscard]] constexpr std::int32_t number() const {
+    if (number_ < 0) id_is_none();
+    return number_;
+  }
+  /// Its neighbours in order. End the program if there is none before, or if it is none itself.
+  [[nodiscard]] constexpr Id previous() const { return Id(number() - 1); }
+  [[nodiscard]] constexpr Id next() const { return Id(std::int64_t{number()} + 1); }
+  /// As files, kernels and operators write it: -1 if it is none.
+  [[nodiscard]] constexpr std::int32_t written() const { return number_; }
+  template <std::integral Integer>
+  [[nodiscard]] static constexpr Id read(Integer number) {
+    return number == -1 ? Id() : Id(number);
+  }
   constexpr auto operator<=>(const Id&) const = default;
 
  private:
   std::int32_t number_ = -1;
+};
+
+/// The first so many ids of a kind, in order.
+template <class Key>
+class Ids {
+ public:
+  template <std::integral Integer>
+  constexpr explicit Ids(Integer count) : count_(static_cast<std::size_t>(count)) {}
+  struct Iterator {
+    std::size_t number;
+    Key operator*() const { return Key(number); }
+    Iterator& operator++() {
+      ++number;
+      return *this;
+    }
+    bool operator==(const Iterator&) const = default;
+  };
+  [[nodiscard]] Iterator begin() const { return {0}; }
+  [[nodiscard]] Iterator end() const { return {count_}; }
+
+ private:
+  std::size_t count_;
 };
 
 /// A vector whose elements have ids: operator[] takes an id. Everything else is as in a vector, also plain indices, for
@@ -59,25 +95,7 @@ class ById : public std::vector<Value> {
   }
 
   /// All ids, in order.
-  class Keys {
-   public:
-    explicit Keys(std::size_t count) : count_(count) {}
-    struct Iterator {
-      std::size_t number;
-      Key operator*() const { return Key(number); }
-      Iterator& operator++() {
-        ++number;
-        return *this;
-      }
-      bool operator==(const Iterator&) const = default;
-    };
-    [[nodiscard]] Iterator begin() const { return {0}; }
-    [[nodiscard]] Iterator end() const { return {count_}; }
-
-   private:
-    std::size_t count_;
-  };
-  [[nodiscard]] Keys keys() const { return Keys(this->size()); }
+  [[nodiscard]] Ids<Key> keys() const { return Ids<Key>(this->size()); }
 };
 
 }  // namespace orrery::base

@@ -63,7 +63,7 @@ struct LinkRow {
 
 /// Memory of a stage by purpose, at its peak.
 struct MemoryRow {
-  int stage = 0;
+  plan::StageId stage = plan::kFirstStage;
   double total = 0;                          ///< of the device: arena + software overhead
   double host = 0, nvme = 0;                 ///< per rank, where the plan offloads
   std::map<std::string, double> by_purpose;  ///< "parameters", "gradients", …, "software"

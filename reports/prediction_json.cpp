@@ -199,7 +199,7 @@ SavedPrediction read_prediction(const Cursor& at) {
   for (const Key<cost::MemoryRow>& key : kMemory) {
     std::size_t stage = 0;
     for (const Cursor& one : items_of(at.optional(key.name))) {
-      if (stage == p.memory.size()) p.memory.push_back({static_cast<int>(stage), 0, 0, 0, {}});
+      if (stage == p.memory.size()) p.memory.push_back({plan::StageId(stage), 0, 0, 0, {}});
       p.memory[stage++].*key.number = one.number(0, kMost);
     }
   }

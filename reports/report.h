@@ -23,7 +23,7 @@ struct Provenance {
 
 /// Measured bytes of one stage's worst rank, drawn beside the predicted ones.
 struct MeasuredMemory {
-  int stage = 0;
+  plan::StageId stage;
   double bytes = 0;
 };
 

@@ -54,14 +54,14 @@ class TraceWriter {
 };
 
 std::string label(const plan::Step& step) {
-  if (step.layer >= 0) return fmt::format("{} {}", step.part, step.layer);
+  if (step.layer) return fmt::format("{} {}", step.part, step.layer);
   return step.part.empty() ? plan::name_of(step.kind) : step.part;
 }
 
 std::string arguments(const plan::Span& span, const plan::Step& step, const plan::Schedule& schedule) {
   std::string args = fmt::format(R"("iteration":{},"entry":{},"step":{})", span.iteration, span.at.entry, span.at.step);
   if (span.micro_batch >= 0) args += fmt::format(R"(,"micro_batch":{})", span.micro_batch);
-  if (step.layer >= 0) args += fmt::format(R"(,"layer":{})", step.layer);
+  if (step.layer) args += fmt::format(R"(,"layer":{})", step.layer);
   if (step.kind != plan::StepKind::compute)
     args += fmt::format(R"(,"bytes":{})", step.message_bytes(schedule.class_of(span.rank).buffers));
   if (step.kind == plan::StepKind::collective) {

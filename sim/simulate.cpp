@@ -79,9 +79,7 @@ class Summary {
   [[nodiscard]] double weight(const ClassReplay& c) const {
     return static_cast<double>(c.count) / static_cast<double>(plan_.spec().mesh.ranks());
   }
-  [[nodiscard]] const RankClass& rank_class(const ClassReplay& c) const {
-    return schedule_.classes[static_cast<std::size_t>(c.stage)];
-  }
+  [[nodiscard]] const RankClass& rank_class(const ClassReplay& c) const { return schedule_.classes[c.stage]; }
 
   void times(cost::Prediction& p) const {
     cost::Breakdown& b = p.breakdown;

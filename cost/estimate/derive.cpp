@@ -23,7 +23,7 @@ void derive(Prediction& p, const plan::Plan& plan) {
 
 std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
   std::vector<MemoryRow> rows;
-  for (int s = 0; s < plan.spec().mesh.pipeline; ++s) {
+  for (const plan::StageId s : plan.spec().mesh.stages()) {
     const StageMemory m = memory(plan, s);
     MemoryRow row;
     row.stage = s;

@@ -69,22 +69,22 @@ struct Estimator::Impl {
   std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
   /// Whether streams of a rank that share links slow each other down. A lower bound does without.
   enum class Streams { alone, shared };
-  StageTimes times(const plan::Plan& plan, int stage, Streams streams);
-  ChunkTimes chunk_times(const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers_of,
+  StageTimes times(const plan::Plan& plan, plan::StageId stage, Streams streams);
+  ChunkTimes chunk_times(const plan::Plan& plan, plan::StageId stage, int chunk, const std::vector<LayerRun>& layers_of,
                          const StageGroups& groups, const BegunGathers& begun);
-  double paired(const plan::Plan& plan, int stage);
+  double paired(const plan::Plan& plan, plan::StageId stage);
   void pass_alone(StageTimes& t) const;
   Agreements agree(const plan::Plan& plan);
   template <class Bytes>
-  std::pair<double, int> worst(const plan::Plan& plan, bool first_holds_most, const Bytes& bytes_of);
-  std::pair<double, int> worst_memory(const plan::Plan& plan, MemoryQuestion question);
+  std::pair<double, plan::StageId> worst(const plan::Plan& plan, bool first_holds_most, const Bytes& bytes_of);
+  std::pair<double, plan::StageId> worst_memory(const plan::Plan& plan, MemoryQuestion question);
   MemoryRecipe recipe_of(const plan::Plan& plan) const;
-  StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
+  StageMemory memory(const plan::Plan& plan, plan::StageId stage, MemoryQuestion question);
   bool keeps_rows(const plan::Plan& plan) const;
   double by_rows(const plan::Plan& plan, Bound bound);
   double least_work(const plan::Plan& plan, const plan::PlanSpec& sized, double times);
   std::vector<StageTimes> all_times(const plan::Plan& plan, Streams streams);
-  double hop(const plan::Plan& plan, int from, int to) const;
+  double hop(const plan::Plan& plan, plan::StageId from, plan::StageId to) const;
   PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree) const;
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   bool one_copy() const { return pricing->calibration().get("stack.one_copy", 0) != 0; }
@@ -99,7 +99,7 @@ struct Estimator::Impl {
 
 std::vector<double> Estimator::Impl::values_by_stage(const plan::Plan& plan) {
   std::vector<double> out;
-  for (int s = 0; s < plan.spec().mesh.pipeline; ++s) {
+  for (const plan::StageId s : plan.spec().mesh.stages()) {
     double values = 0;
     for (const BucketSize& b : buckets_of(layers->of(plan, s), plan.spec()))
       values += static_cast<double>(b.count) * static_cast<double>(b.elements);
@@ -120,13 +120,13 @@ double compute_seconds(const PassProgram& program) {
 }  // namespace
 
 /// The share of a stage's passes beside whose partner's compute the stack hides all-to-alls.
-double Estimator::Impl::paired(const plan::Plan& plan, int stage) {
+double Estimator::Impl::paired(const plan::Plan& plan, plan::StageId stage) {
   if (!model->experts.any() || !hides_exchanges(*pricing)) return 0;
   if (plan.spec().stages.asynchronous()) return 1;
-  return plan::paired_share(moves.of(plan.spec(), plan.micro_batches(), 1)->at(static_cast<std::size_t>(stage)));
+  return plan::paired_share(moves.of(plan.spec(), plan.micro_batches(), 1)->at(stage.index()));
 }
 
-ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, int stage, int chunk,
+ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, plan::StageId stage, int chunk,
                                         const std::vector<LayerRun>& layers_of, const StageGroups& groups,
                                         const BegunGathers& begun) {
   const plan::PlanSpec& spec = plan.spec();
@@ -194,7 +194,7 @@ void Estimator::Impl::pass_alone(StageTimes& t) const {
   t.backward_pass += late;
 }
 
-StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage, Streams streams) {
+StageTimes Estimator::Impl::times(const plan::Plan& plan, plan::StageId stage, Streams streams) {
   const plan::PlanSpec& spec = plan.spec();
   StageGroups groups = stage_groups(plan, stage);
   groups.lockstep = lockstep(spec);
@@ -257,13 +257,13 @@ Agreements Estimator::Impl::agree(const plan::Plan& plan) {
     agreements.emplace(key, std::make_pair(a.norm, a.loss));
   }
   const std::int64_t table = layers->one(LayerKind::embedding, spec).shared_elements;
-  if (spec.head_stage() > 0 && table > 0) {
+  if (spec.head_stage() != plan::kFirstStage && table > 0) {
     const std::vector<BucketSize> buckets = buckets_of({{&layers->one(LayerKind::embedding, spec), 1}}, spec);
     const std::int64_t elements = partitions(spec) ? buckets.front().shard : buckets.front().elements;
     const models::DType kept = plan::gradient_dtype(spec.numerics.precision);
     const Bytes sum{static_cast<double>(elements * size_of(kept))};
     a.embedding = message(spec, pricing->as_reduced(sum, plan::Phase::gradient_reduce, kept, spec.numerics.precision),
-                          {plan.rank(0, 0, 0), plan.rank(spec.mesh.pipeline - 1, 0, 0)});
+                          {plan.rank(plan::kFirstStage, 0, 0), plan.rank(spec.mesh.last_stage(), 0, 0)});
   }
   return a;
 }
@@ -271,20 +271,21 @@ Agreements Estimator::Impl::agree(const plan::Plan& plan) {
 namespace {
 
 /// Whether a stage has the same layers as the previous one, chunk by chunk; no_more_layers: at most as many of each.
-bool no_more_layers(const plan::Plan& plan, int stage) {
+bool no_more_layers(const plan::Plan& plan, plan::StageId stage) {
+  const plan::StageId before = stage.previous();
   for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) {
     const std::int64_t count = plan.chunk_layers(stage, c);
-    if (count > plan.chunk_layers(stage - 1, c) ||
-        !same_kinds(plan.model(), plan.first_layer(stage, c), plan.first_layer(stage - 1, c), count))
+    if (count > plan.chunk_layers(before, c) ||
+        !same_kinds(plan.model(), plan.first_layer(stage, c), plan.first_layer(before, c), count))
       return false;
   }
   return true;
 }
 /// Whether a stage has the same layers as the previous one, and neither has an end of the model.
-bool like_previous(const plan::Plan& plan, int stage) {
-  if (stage < 2 || stage + 1 >= plan.spec().mesh.pipeline) return false;
+bool like_previous(const plan::Plan& plan, plan::StageId stage) {
+  if (stage.number() < 2 || stage == plan.spec().mesh.last_stage()) return false;
   for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
-    if (plan.chunk_layers(stage, c) != plan.chunk_layers(stage - 1, c)) return false;
+    if (plan.chunk_layers(stage, c) != plan.chunk_layers(stage.previous(), c)) return false;
   return no_more_layers(plan, stage);
 }
 
@@ -298,31 +299,32 @@ MemoryRecipe Estimator::Impl::recipe_of(const plan::Plan& plan) const {
   return recipe;
 }
 
-StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
+StageMemory Estimator::Impl::memory(const plan::Plan& plan, plan::StageId stage, MemoryQuestion question) {
   return stage_memory(layers->chunks(plan, stage, Asked::sized), plan.spec(), stage, plan.micro_batches(),
                       pricing->software_memory().value, {scratch, moves}, recipe_of(plan), question, one_copy());
 }
 
-/// Bytes of the stage that needs most, and its index. `first_holds_most`: of stages with equal layers, the earliest.
+/// Bytes of the stage that needs most, and which it is. `first_holds_most`: of stages with equal layers, the earliest.
 template <class Bytes>
-std::pair<double, int> Estimator::Impl::worst(const plan::Plan& plan, bool first_holds_most, const Bytes& bytes_of) {
-  std::pair<double, int> out{0, 0};
-  const int last = plan.spec().mesh.pipeline - 1;
-  for (int s = 0; s <= last; ++s) {
-    if (first_holds_most && s >= 2 && s < last && no_more_layers(plan, s)) continue;
+std::pair<double, plan::StageId> Estimator::Impl::worst(const plan::Plan& plan, bool first_holds_most,
+                                                        const Bytes& bytes_of) {
+  std::pair<double, plan::StageId> out{0, plan::kFirstStage};
+  const plan::Mesh& mesh = plan.spec().mesh;
+  for (const plan::StageId s : mesh.stages()) {
+    if (first_holds_most && s.number() >= 2 && s != mesh.last_stage() && no_more_layers(plan, s)) continue;
     const double bytes = bytes_of(s);
     if (bytes > out.first) out = {bytes, s};
   }
   return out;
 }
 
-std::pair<double, int> Estimator::Impl::worst_memory(const plan::Plan& plan, MemoryQuestion question) {
+std::pair<double, plan::StageId> Estimator::Impl::worst_memory(const plan::Plan& plan, MemoryQuestion question) {
   const plan::Stages& stages = plan.spec().stages;
   // Among equal stages, the earlier one holds more micro-batches, unless they enter at both ends or as a table says.
   // But a later one has more of them between the two halves of a split backward, where recomputed tensors wait, too.
   const bool first_holds_most = !stages.splits_backward() && !stages.mirrors() && stages.order != plan::Order::custom &&
                                 question.zero_bubble == plan::ZeroBubble::none;
-  return worst(plan, first_holds_most, [&](int stage) { return memory(plan, stage, question).total(); });
+  return worst(plan, first_holds_most, [&](plan::StageId stage) { return memory(plan, stage, question).total(); });
 }
 
 namespace {
@@ -349,7 +351,7 @@ double Estimator::Impl::by_rows(const plan::Plan& plan, Bound bound) {
   const MemoryRecipe recipe = recipe_of(plan);
   const double software = pricing->software_memory().value;
   return worst(plan, true,
-               [&](int stage) {
+               [&](plan::StageId stage) {
                  return bound_of_stage(bound, layers->chunks(plan, one, stage, Asked::sized), plan.spec(), stage,
                                        software, {scratch, moves}, recipe, one_copy());
                })
@@ -357,7 +359,7 @@ double Estimator::Impl::by_rows(const plan::Plan& plan, Bound bound) {
 }
 
 /// Seconds of a transfer between two stages.
-double Estimator::Impl::hop(const plan::Plan& plan, int from, int to) const {
+double Estimator::Impl::hop(const plan::Plan& plan, plan::StageId from, plan::StageId to) const {
   const plan::PlanSpec& spec = plan.spec();
   const std::int64_t rows =
       spec.shape.micro_batch * spec.tokens_per_rank() / (spec.mesh.shards_rows() ? spec.mesh.tensor : 1);
@@ -375,30 +377,29 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
   PipelineTimes times;
   times.overlaps = overlaps_of(*pricing);
   times.tied = agree.embedding > 0;
-  const int last = plan.spec().mesh.pipeline - 1;
-  for (int s = 0; s <= last; ++s) {
-    const StageTimes& t = stages[static_cast<std::size_t>(s)];
+  const plan::StageId first = plan::kFirstStage, last = plan.spec().mesh.last_stage();
+  for (const plan::StageId s : plan.spec().mesh.stages()) {
+    const StageTimes& t = stages[s.index()];
     times.stages.push_back(t.program);
     const double reduced = std::max(t.reduce + t.keep, t.reduce_issued);
     times.stages.back().gather = t.gather;
     times.stages.back().update = t.begin + reduced + t.norm + agree.norm + t.rounds + t.update +
-                                 (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0);
-    if (last > 0 && (s < last || plan.spec().stages.virtual_stages > 1))
-      times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
+                                 (s == last ? agree.loss : 0) + (s == first || s == last ? agree.embedding : 0);
+    if (last != first && (s != last || plan.spec().stages.virtual_stages > 1))
+      times.hop.push_back(hop(plan, s, s != last ? s.next() : first));
   }
   return times;
 }
 
 /// Times of every stage; copies those of the previous stage if both are alike.
 std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan, Streams streams) {
-  const int count = plan.spec().mesh.pipeline;
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   std::vector<StageTimes> out;
-  for (int s = 0; s < count; ++s) {
+  const auto in_node = [&](plan::StageId s) { return plan.rank(s, 0, 0) % per_node; };
+  for (const plan::StageId s : plan.spec().mesh.stages()) {
     // Mirrored stages each have a different distance to their image.
-    const bool same = like_previous(plan, s) && !plan.spec().stages.mirrors() &&
-                      plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node &&
-                      paired(plan, s) == paired(plan, s - 1);
+    const bool same = like_previous(plan, s) && !plan.spec().stages.mirrors() && in_node(s) == in_node(s.previous()) &&
+                      paired(plan, s) == paired(plan, s.previous());
     out.push_back(same ? out.back() : times(plan, s, streams));
   }
   return out;
@@ -460,7 +461,7 @@ double Estimator::Impl::least_work(const plan::Plan& plan, const plan::PlanSpec&
   const plan::PlanSpec& spec = plan.spec();
   if (spec.stages.asynchronous() || spec.states.has_server()) return 0;
   std::vector<std::vector<ChunkWork>> stages;
-  for (int s = 0; s < spec.mesh.pipeline; ++s) {
+  for (const plan::StageId s : spec.mesh.stages()) {
     if (like_previous(plan, s)) {
       stages.push_back(stages.back());
       continue;
@@ -540,14 +541,14 @@ double Estimator::most_memory(const plan::Plan& plan) {
 double Estimator::least_states(const plan::Plan& plan) {
   Impl& impl = *impl_;
   const double software = impl.pricing->software_memory().value;
-  const auto states = [&](int stage) {
+  const auto states = [&](plan::StageId stage) {
     return states_of_stage(impl.layers->of(plan, stage, Asked::parameters), plan.spec(), software, impl.recipe_of(plan),
                            impl.one_copy());
   };
   return impl.worst(plan, true, states).first;
 }
 
-StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
+StageMemory Estimator::memory(const plan::Plan& plan, plan::StageId stage, MemoryQuestion question) {
   return impl_->memory(plan, stage, question);
 }
 
@@ -558,7 +559,7 @@ bool Estimator::fits_beside(const plan::Plan& plan) {
     const int ranks = std::min(cluster.devices_per_node, plan.spec().mesh.ranks());
     return capacity.value == 0 || rank * ranks <= capacity.value;
   };
-  for (int stage = 0; stage < plan.spec().mesh.pipeline; ++stage) {
+  for (const plan::StageId stage : plan.spec().mesh.stages()) {
     const StageMemory m = memory(plan, stage);
     if (!fits(m.host, cluster.host_memory.capacity) || !fits(m.nvme, cluster.nvme.capacity)) return false;
   }

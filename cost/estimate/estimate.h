@@ -29,7 +29,7 @@ struct StageMemory {
 struct Estimate {
   double step_time = 0;
   double memory_peak = 0;  ///< of the worst stage, in the sense of the MemoryQuestion
-  int worst_stage = 0;
+  plan::StageId worst_stage = plan::kFirstStage;
   double bubble = 0;    ///< seconds of waiting for another stage, mean over stages
   Breakdown breakdown;  ///< mean over stages; sums to step_time
 };
@@ -79,7 +79,7 @@ class Estimator {
   [[nodiscard]] double least_memory(const plan::Plan& plan);
   /// An upper bound, from the same layers; infinite where that is not known.
   [[nodiscard]] double most_memory(const plan::Plan& plan);
-  [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
+  [[nodiscard]] StageMemory memory(const plan::Plan& plan, plan::StageId stage, MemoryQuestion question = {});
   /// Whether what a node's ranks offload fits its host memory and its drives, as far as the cluster states their
   /// capacity.
   [[nodiscard]] bool fits_beside(const plan::Plan& plan);

@@ -115,7 +115,7 @@ double EndPart::copies() const {
   return sum;
 }
 
-LoweredEnd lowered_end(const plan::Plan& plan, int stage, const Pricing& pricing, const StageGroups& groups,
+LoweredEnd lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing, const StageGroups& groups,
                        std::shared_ptr<StreamRates> rates) {
   const plan::Schedule schedule = plan::lower_ends(plan, stage, lower_options(pricing.stack()));
   const std::vector<Step>& steps = schedule.classes.front().blocks.back().steps;

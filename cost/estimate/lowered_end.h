@@ -25,7 +25,7 @@ struct LoweredEnd {
 };
 
 /// `rates`: as RankClock takes them.
-[[nodiscard]] LoweredEnd lowered_end(const plan::Plan& plan, int stage, const Pricing& pricing,
+[[nodiscard]] LoweredEnd lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing,
                                      const StageGroups& groups, std::shared_ptr<StreamRates> rates);
 
 }  // namespace orrery::cost

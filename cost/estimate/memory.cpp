@@ -22,9 +22,9 @@ namespace {
 
 /// A pipeline that never drains keeps p - s micro-batches, one more received input and one gradient, a buffer for each
 /// message that it sends, and versions of its weights.
-void add_asynchronous(StageMemory& m, double saved, double boundary, const plan::PlanSpec& spec, int stage) {
-  const bool first = stage == 0, last = stage + 1 == spec.mesh.pipeline;
-  m.activations = saved * (spec.mesh.pipeline - stage) + (first ? 0 : boundary) + (last ? 0 : boundary);
+void add_asynchronous(StageMemory& m, double saved, double boundary, const plan::PlanSpec& spec, plan::StageId stage) {
+  const bool first = stage == plan::kFirstStage, last = stage == spec.mesh.last_stage();
+  m.activations = saved * (spec.mesh.pipeline - stage.number()) + (first ? 0 : boundary) + (last ? 0 : boundary);
   m.communication += (first ? 0 : boundary) + (last ? 0 : boundary);
   m.parameters *= 1 + plan::weight_delay(spec, stage);
 }
@@ -146,17 +146,17 @@ double boundary_of(const std::vector<LayerRun>& layers) {
 }
 
 /// Micro-batches whose activations a framework keeps at a time.
-std::int64_t micro_batches_in_flight(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
+std::int64_t micro_batches_in_flight(const plan::PlanSpec& spec, plan::StageId stage, std::int64_t micro_batches) {
   return spec.stages.splits_backward() || spec.stages.asynchronous() || spec.stages.virtual_stages > 1
              ? std::int64_t{spec.mesh.pipeline}
-             : plan::in_flight(spec.stages.order, stage, spec.mesh.pipeline, micro_batches);
+             : plan::in_flight(spec.stages.order, stage.number(), spec.mesh.pipeline, micro_batches);
 }
 
 /// Slabs of a stage's chunks over its order.
 void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks, const std::vector<LayerRun>& layers,
                const std::vector<ChunkPlace>& places, const plan::PlanSpec& spec, std::int64_t micro_batches,
                const MemoryRecipe& recipe, const MemoryQuestion& question, MovesMemo& moves) {
-  const int stage = places.front().stage;
+  const plan::StageId stage = places.front().stage;
   const double boundary = boundary_of(layers);
   std::vector<ChunkSlab> slabs;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -167,7 +167,7 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
   if (spec.stages.virtual_stages == 1 && question.zero_bubble != plan::ZeroBubble::none) {
     // A framework frees what it has sent, and what the weights' gradients do not read. Where those follow their
     // backward pass at once, nothing waits for them.
-    const plan::Held held = plan::held(question.zero_bubble, stage, spec.mesh.pipeline, micro_batches);
+    const plan::Held held = plan::held(question.zero_bubble, stage.number(), spec.mesh.pipeline, micro_batches);
     double half = 0;
     for (const LayerRun& run : layers) half += static_cast<double>(run.count) * run.costs->weight_inputs;
     const bool waits = spec.recomputation.weights_wait();
@@ -182,16 +182,17 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
   } else if (spec.stages.virtual_stages > 1) {
     m.activations = interleaved_slabs(slabs, boundary, spec, stage, micro_batches);
   } else {
+    const int s = stage.number();
     m.activations =
-        saved * static_cast<double>(plan::in_flight(spec.stages.order, stage, spec.mesh.pipeline, micro_batches));
+        saved * static_cast<double>(plan::in_flight(spec.stages.order, s, spec.mesh.pipeline, micro_batches));
   }
 }
 
 }  // namespace
 
-StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
-                         std::int64_t micro_batches, double software, MemoryMemos memos, MemoryRecipe recipe,
-                         MemoryQuestion question, bool one_copy) {
+StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
+                         plan::StageId stage, std::int64_t micro_batches, double software, MemoryMemos memos,
+                         MemoryRecipe recipe, MemoryQuestion question, bool one_copy) {
   recipe.gradients_beside = recipe.gradients_beside && !one_copy;
   std::vector<LayerRun> layers;
   for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
@@ -199,8 +200,8 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   Elements elements;
   const std::vector<BucketSize> buckets = buckets_of(layers, spec);
   add_states(m, elements, layers, buckets, spec, recipe, one_copy);
-  const bool ends = stage == 0 || stage == spec.head_stage();
-  const StatesElsewhere elsewhere = states_elsewhere(buckets, spec, ends && spec.head_stage() > 0);
+  const bool ends = stage == plan::kFirstStage || stage == spec.head_stage();
+  const StatesElsewhere elsewhere = states_elsewhere(buckets, spec, ends && spec.head_stage() != plan::kFirstStage);
   m.host += elsewhere.host;
   m.nvme += elsewhere.nvme;
   ScratchBytes scratch = larger(reduction_bytes(buckets, spec), update_bytes(buckets, spec));
@@ -258,7 +259,7 @@ bool keeps_rows(const plan::PlanSpec& spec, const models::Model& model) {
 }
 
 double bound_of_stage(Bound bound, const std::vector<std::vector<LayerRun>>& one_sequence, const plan::PlanSpec& spec,
-                      int stage, double software, MemoryMemos memos, MemoryRecipe recipe, bool one_copy) {
+                      plan::StageId stage, double software, MemoryMemos memos, MemoryRecipe recipe, bool one_copy) {
   recipe.gradients_beside = recipe.gradients_beside && !one_copy;
   const bool most = bound == Bound::most;
   std::vector<LayerRun> layers;
@@ -287,9 +288,10 @@ double bound_of_stage(Bound bound, const std::vector<std::vector<LayerRun>>& one
   }
   const std::int64_t micro_batches = spec.micro_batches();
   const bool interleaves = spec.stages.virtual_stages > 1;
-  const std::int64_t held = !interleaves ? plan::in_flight(spec.stages.order, stage, spec.mesh.pipeline, micro_batches)
-                            : stage == 0 ? plan::most_passes_held(spec)
-                                         : 1;
+  const std::int64_t held = !interleaves
+                                ? plan::in_flight(spec.stages.order, stage.number(), spec.mesh.pipeline, micro_batches)
+                            : stage == plan::kFirstStage ? plan::most_passes_held(spec)
+                                                         : 1;
   const auto sequences = static_cast<double>(spec.shape.micro_batch);
   m.activations = static_cast<double>(held) * sequences * kept;
   m.workspace *= sequences;

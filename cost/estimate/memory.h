@@ -48,8 +48,9 @@ struct MemoryMemos {
 /// for MemoryKind::device. `one_copy`: parameters that train, and their gradients, exist in the compute dtype alone
 /// (stack.one_copy).
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
-                                       int stage, std::int64_t micro_batches, double software, MemoryMemos memos,
-                                       MemoryRecipe recipe = {}, MemoryQuestion question = {}, bool one_copy = false);
+                                       plan::StageId stage, std::int64_t micro_batches, double software,
+                                       MemoryMemos memos, MemoryRecipe recipe = {}, MemoryQuestion question = {},
+                                       bool one_copy = false);
 
 /// What each sequence of a micro-batch adds to a tensor's bytes at least, from those of a micro-batch of one: not what
 /// fills it up to the arena's alignment.
@@ -59,7 +60,7 @@ enum class Bound { least, most };
 /// A bound of the total, from layers of micro-batches of one sequence: what passes keep grows with the sequences. Of
 /// frameworks' memory (MemoryRecipe::stated), and of plans that keep_rows; the upper one of whole stages.
 [[nodiscard]] double bound_of_stage(Bound bound, const std::vector<std::vector<LayerRun>>& one_sequence,
-                                    const plan::PlanSpec& spec, int stage, double software, MemoryMemos memos,
+                                    const plan::PlanSpec& spec, plan::StageId stage, double software, MemoryMemos memos,
                                     MemoryRecipe recipe, bool one_copy);
 /// Whether all that a plan's passes keep stays on the device as it is, in an order of whole passes that drains, and
 /// its rows can be divided by sequences.

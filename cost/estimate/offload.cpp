@@ -14,17 +14,18 @@ namespace {
 using Kind = plan::Move::Kind;
 
 /// Passes of one stage in order, without messages; enough micro-batches for every pattern to appear.
-std::vector<plan::Move> passes_of(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
+std::vector<plan::Move> passes_of(const plan::PlanSpec& spec, plan::StageId stage, std::int64_t micro_batches) {
   const std::int64_t few = std::min<std::int64_t>(micro_batches, 4 * static_cast<std::int64_t>(spec.mesh.pipeline));
   std::vector<plan::Move> out;
   if (spec.stages.virtual_stages == 1 && !spec.stages.splits_backward()) {
-    for (const plan::Turn& turn : plan::turns(spec.stages.order, stage, spec.mesh.pipeline, few))
+    for (const plan::Turn& turn : plan::turns(spec.stages.order, stage.number(), spec.mesh.pipeline, few))
       out.push_back({turn.forward ? Kind::forward : Kind::backward, turn.micro_batch, 0});
     return out;
   }
   const std::vector<plan::Move> moves =
-      spec.stages.splits_backward() ? plan::moves_of(spec, few)[static_cast<std::size_t>(stage)]
-                                    : plan::interleaved(stage, spec.mesh.pipeline, spec.stages.virtual_stages, few);
+      spec.stages.splits_backward()
+          ? plan::moves_of(spec, few)[stage.index()]
+          : plan::interleaved(stage.number(), spec.mesh.pipeline, spec.stages.virtual_stages, few);
   for (const plan::Move& move : moves)
     if (move.kind == Kind::forward || move.kind == Kind::backward || move.kind == Kind::weights) out.push_back(move);
   return out;
@@ -32,7 +33,8 @@ std::vector<plan::Move> passes_of(const plan::PlanSpec& spec, int stage, std::in
 
 }  // namespace
 
-std::int64_t staying_blocks(const plan::PlanSpec& spec, int stage, int chunk, bool head, std::int64_t micro_batches) {
+std::int64_t staying_blocks(const plan::PlanSpec& spec, plan::StageId stage, int chunk, bool head,
+                            std::int64_t micro_batches) {
   const std::vector<plan::Move> passes = passes_of(spec, stage, micro_batches);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     if (passes[i].kind != Kind::backward || passes[i].chunk != chunk) continue;
@@ -43,7 +45,7 @@ std::int64_t staying_blocks(const plan::PlanSpec& spec, int stage, int chunk, bo
   return spec.offload.prefetch + (head ? 0 : 1);
 }
 
-std::int64_t most_in_flight(const plan::PlanSpec& spec, int stage, int chunk, std::int64_t micro_batches) {
+std::int64_t most_in_flight(const plan::PlanSpec& spec, plan::StageId stage, int chunk, std::int64_t micro_batches) {
   if (spec.stages.order == plan::Order::gpipe) return micro_batches;
   std::int64_t now = 0, most = 0;
   for (const plan::Move& pass : passes_of(spec, stage, micro_batches)) {

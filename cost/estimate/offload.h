@@ -12,10 +12,11 @@
 namespace orrery::cost {
 
 /// How many blocks at the top of a chunk keep their saved tensors on the device, because backward follows at once.
-[[nodiscard]] std::int64_t staying_blocks(const plan::PlanSpec& spec, int stage, int chunk, bool head,
+[[nodiscard]] std::int64_t staying_blocks(const plan::PlanSpec& spec, plan::StageId stage, int chunk, bool head,
                                           std::int64_t micro_batches);
 /// The most micro-batches of a chunk that are between their forward and backward passes at the same time.
-[[nodiscard]] std::int64_t most_in_flight(const plan::PlanSpec& spec, int stage, int chunk, std::int64_t micro_batches);
+[[nodiscard]] std::int64_t most_in_flight(const plan::PlanSpec& spec, plan::StageId stage, int chunk,
+                                          std::int64_t micro_batches);
 
 /// Whether a tensor waits for backward, in a slab or on the host.
 [[nodiscard]] bool crosses(const LayerCosts& layer, int index);

@@ -14,7 +14,8 @@ namespace orrery::cost {
 /// A chunk of a stage's layers. `staying`: the number of blocks at its top that keep on the device what other blocks
 /// send to the host (offload.h).
 struct ChunkPlace {
-  int stage = 0, chunk = 0;
+  plan::StageId stage;
+  int chunk = 0;
   std::int64_t staying = 0;
 };
 

@@ -114,7 +114,7 @@ class PipelineRun {
       rank.moves = moves;
     }
     for (const double hop : times.hop) hops_.push_back(ticks(hop));
-    for (int stage = 0; stage < spec.mesh.pipeline; ++stage)
+    for (const plan::StageId stage : spec.mesh.stages())
       for (int c = 0; c < spec.stages.virtual_stages; ++c) {
         Chunk& chunk = chunks_.emplace_back();
         chunk.place = spec.place_of(stage, c);
@@ -123,9 +123,9 @@ class PipelineRun {
           chunk.receives[forward] = spec.receives(stage, c, forward);
         }
       }
-    for (const bool forward : {false, true})
-      for (int place = 0; place < spec.mesh.pipeline * spec.stages.virtual_stages; ++place)
-        to_[forward].push_back(spec.stage_at(place + (forward ? 1 : -1)));
+    const int last = static_cast<int>(chunks_.size()) - 1;
+    for (int place = 0; place <= last; ++place) to_[0].push_back(place > 0 ? spec.stage_at(place - 1).number() : -1);
+    for (int place = 0; place <= last; ++place) to_[1].push_back(place < last ? spec.stage_at(place + 1).number() : -1);
   }
 
   PipelineResult run() {
@@ -523,7 +523,7 @@ class PipelineRun {
   std::vector<StageMessage> messages_;
   std::vector<Ticks> hops_;
   std::vector<Chunk> chunks_;                ///< by stage
-  std::array<std::vector<int>, 2> to_ = {};  ///< by direction and place: the stage that takes its message
+  std::array<std::vector<int>, 2> to_ = {};  ///< by direction and place: the stage that takes its message; -1: none
   std::vector<RunningRank> ranks_;
   bool settled_ = false;  ///< a transfer has completed since the last round
 };

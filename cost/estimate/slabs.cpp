@@ -30,8 +30,8 @@ double SlabCount::sum() const {
   return sum;
 }
 
-double interleaved_slabs(const std::vector<ChunkSlab>& chunks, double boundary, const plan::PlanSpec& spec, int stage,
-                         std::int64_t micro_batches) {
+double interleaved_slabs(const std::vector<ChunkSlab>& chunks, double boundary, const plan::PlanSpec& spec,
+                         plan::StageId stage, std::int64_t micro_batches) {
   using Kind = plan::Move::Kind;
   enum Slab : std::uint8_t { kept, input, output, gradient, input_gradient, slabs };
   std::vector<std::int64_t> sizes;
@@ -47,9 +47,10 @@ double interleaved_slabs(const std::vector<ChunkSlab>& chunks, double boundary, 
   const std::int64_t enough = 3 * spec.mesh.pipeline;  // by then the most micro-batches are in flight
   const auto count_of_chunks = static_cast<int>(chunks.size());
   for (const plan::Move& move :
-       plan::interleaved(stage, spec.mesh.pipeline, count_of_chunks, std::min(micro_batches, enough))) {
+       plan::interleaved(stage.number(), spec.mesh.pipeline, count_of_chunks, std::min(micro_batches, enough))) {
     const int c = move.chunk;
-    const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.mesh.pipeline && c + 1 == count_of_chunks;
+    const bool begins = stage == plan::kFirstStage && c == 0,
+               ends = stage == spec.mesh.last_stage() && c + 1 == count_of_chunks;
     const bool x_leaves = chunks[static_cast<std::size_t>(c)].x_leaves;
     if (move.kind == Kind::forward || move.kind == Kind::backward) {
       for (const auto& [chunk, slab] : leaving) change(chunk, slab, -1);

@@ -34,6 +34,6 @@ struct ChunkSlab {
 
 /// Most bytes of the slabs of interleaved chunks, including messages of `boundary` bytes that wait for their turn.
 [[nodiscard]] double interleaved_slabs(const std::vector<ChunkSlab>& chunks, double boundary,
-                                       const plan::PlanSpec& spec, int stage, std::int64_t micro_batches);
+                                       const plan::PlanSpec& spec, plan::StageId stage, std::int64_t micro_batches);
 
 }  // namespace orrery::cost

@@ -112,12 +112,12 @@ enum Slab : std::uint8_t { to_inputs, to_weights, between, received, received_gr
 
 }  // namespace
 
-double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
+double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, plan::StageId stage,
                    std::int64_t micro_batches, const std::vector<std::int64_t>& staying, bool pooled, MovesMemo& memo) {
   std::vector<Kept> kept;
   std::vector<std::int64_t> sizes;
   // Between two chunks of one stage, at the fold of a V, nothing is sent.
-  const bool folds = spec.stages.folds() && !spec.stages.mirrors() && stage + 1 == spec.mesh.pipeline;
+  const bool folds = spec.stages.folds() && !spec.stages.mirrors() && stage == spec.mesh.last_stage();
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     const auto at = static_cast<std::size_t>(c);
     kept.push_back(kept_of(parts_of(chunks[at], spec, staying[at]), spec.receives(stage, c, true)));
@@ -134,7 +134,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
   };
   const std::int64_t enough = 4 * spec.mesh.pipeline;  // by then the most micro-batches are in flight
   const auto moves = memo.of(spec, std::min(micro_batches, enough), 1);
-  for (const plan::Move& move : moves->at(static_cast<std::size_t>(stage))) {
+  for (const plan::Move& move : moves->at(stage.index())) {
     const int c = move.chunk;
     const Kept& k = kept[static_cast<std::size_t>(c)];
     const auto end = [&](Slab slab, bool here) {

@@ -14,7 +14,7 @@ namespace orrery::cost {
 /// order. `staying`: by chunk, the blocks at its top that keep their activations on the device (offload.h). `pooled`: a
 /// kind's place is not given to another kind, as in a schedule's arena.
 [[nodiscard]] double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
-                                 int stage, std::int64_t micro_batches, const std::vector<std::int64_t>& staying,
-                                 bool pooled, MovesMemo& moves);
+                                 plan::StageId stage, std::int64_t micro_batches,
+                                 const std::vector<std::int64_t>& staying, bool pooled, MovesMemo& moves);
 
 }  // namespace orrery::cost

@@ -16,9 +16,9 @@ std::vector<int> over_stages(const plan::PlanSpec& spec, int tensor, int replica
 }
 
 /// Adds the ranks that hold the same on the mirrored stage, if the model exists twice.
-std::vector<int> with_mirrored(std::vector<int> ranks, const plan::PlanSpec& spec, int stage) {
+std::vector<int> with_mirrored(std::vector<int> ranks, const plan::PlanSpec& spec, plan::StageId stage) {
   if (!spec.stages.mirrors()) return ranks;
-  const int away = (spec.mesh.pipeline - 1 - 2 * stage) * spec.mesh.ranks_per_stage();
+  const int away = (spec.mesh.pipeline - 1 - 2 * stage.number()) * spec.mesh.ranks_per_stage();
   for (std::size_t i = 0, n = ranks.size(); i < n; ++i) ranks.push_back(ranks[i] + away);
   return ranks;
 }
@@ -31,7 +31,7 @@ std::vector<int> strided(int first, int stride, int size) {
   return out;
 }
 
-StageGroups stage_groups(const plan::Plan& plan, int stage) {
+StageGroups stage_groups(const plan::Plan& plan, plan::StageId stage) {
   const plan::PlanSpec& spec = plan.spec();
   const int first = plan.rank(stage, 0, 0);
   const bool parts = partitions(spec);

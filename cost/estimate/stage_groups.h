@@ -21,7 +21,7 @@ struct StageGroups : PartMembers {
   [[nodiscard]] const PartMembers& of(bool folded_experts) const { return folded_experts ? of_experts : *this; }
 };
 
-[[nodiscard]] StageGroups stage_groups(const plan::Plan& plan, int stage);
+[[nodiscard]] StageGroups stage_groups(const plan::Plan& plan, plan::StageId stage);
 /// The ranks that agree on the gradient norm; and those that agree on the loss.
 [[nodiscard]] std::vector<int> norm_members(const plan::PlanSpec& spec);
 [[nodiscard]] std::vector<int> loss_members(const plan::PlanSpec& spec);

@@ -35,7 +35,7 @@ void take_no_experts(models::ExpandOptions& options) {
 }  // namespace
 
 /// Place of a stage's first rank in its node, where the node's devices are not all linked alike.
-int StageLayers::first_in_node(const plan::Plan& plan, int stage) const {
+int StageLayers::first_in_node(const plan::Plan& plan, plan::StageId stage) const {
   using enum clusters::NodeFabric;
   const clusters::NodeFabric fabric = pricing_.cluster().shape ? pricing_.cluster().shape->node.fabric : nvswitch;
   if (links_ == nullptr || fabric == nvswitch || fabric == shared_memory) return 0;
@@ -95,8 +95,8 @@ const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVaria
                     [&] { return with_messages(alone, pricing_, groups()); });
 }
 
-std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, const plan::PlanSpec& spec, int stage, int chunk,
-                                         Asked asked) {
+std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, const plan::PlanSpec& spec, plan::StageId stage,
+                                         int chunk, Asked asked) {
   std::vector<LayerRun> out;
   const int place = asked == Asked::priced ? first_in_node(plan, stage) : 0;
   const auto add = [&](LayerKind kind, const plan::Repeats& repeats, std::int64_t index, std::int64_t count) {
@@ -119,14 +119,14 @@ std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, const plan::Pla
   return out;
 }
 
-std::vector<std::vector<LayerRun>> StageLayers::chunks(const plan::Plan& plan, const plan::PlanSpec& sized, int stage,
-                                                       Asked asked) {
+std::vector<std::vector<LayerRun>> StageLayers::chunks(const plan::Plan& plan, const plan::PlanSpec& sized,
+                                                       plan::StageId stage, Asked asked) {
   std::vector<std::vector<LayerRun>> out;
   for (int c = 0; c < sized.stages.virtual_stages; ++c) out.push_back(chunk(plan, sized, stage, c, asked));
   return out;
 }
 
-std::vector<LayerRun> StageLayers::of(const plan::Plan& plan, int stage, Asked asked) {
+std::vector<LayerRun> StageLayers::of(const plan::Plan& plan, plan::StageId stage, Asked asked) {
   std::vector<LayerRun> out;
   for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
     for (const LayerRun& run : chunk(plan, plan.spec(), stage, c, asked)) out.push_back(run);

@@ -30,13 +30,13 @@ class StageLayers {
   const LayerCosts& one(models::LayerKind kind, const plan::PlanSpec& spec, const plan::Repeats& repeats = {},
                         std::int64_t index = 0, int first = 0, Asked asked = Asked::priced);
   /// In forward order, by virtual stage, and all in a row. References in them stay valid as long as the store.
-  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage, Asked asked) {
+  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, plan::StageId stage, Asked asked) {
     return chunks(plan, plan.spec(), stage, asked);
   }
   /// The same layers as a plan has them that differs in the size of its micro-batches alone.
-  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, const plan::PlanSpec& sized, int stage,
+  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, const plan::PlanSpec& sized, plan::StageId stage,
                                             Asked asked);
-  std::vector<LayerRun> of(const plan::Plan& plan, int stage, Asked asked = Asked::priced);
+  std::vector<LayerRun> of(const plan::Plan& plan, plan::StageId stage, Asked asked = Asked::priced);
 
  private:
   /// A layer of the plan that was asked for last.
@@ -57,8 +57,9 @@ class StageLayers {
   const LayerCosts& expanded(models::LayerKind kind, const models::BlockVariant& block,
                              const models::ExpandOptions& options, const plan::PlanSpec& spec,
                              const plan::Repeats& repeats, std::int64_t index, int first, bool priced);
-  [[nodiscard]] int first_in_node(const plan::Plan& plan, int stage) const;
-  std::vector<LayerRun> chunk(const plan::Plan& plan, const plan::PlanSpec& spec, int stage, int chunk, Asked asked);
+  [[nodiscard]] int first_in_node(const plan::Plan& plan, plan::StageId stage) const;
+  std::vector<LayerRun> chunk(const plan::Plan& plan, const plan::PlanSpec& spec, plan::StageId stage, int chunk,
+                              Asked asked);
 
   const models::Model& model_;
   const Pricing& pricing_;

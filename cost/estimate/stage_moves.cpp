@@ -12,12 +12,12 @@ using plan::Move;
 using Kind = Move::Kind;
 
 /// Where messages stand inside the passes: a receive ahead of one, a send behind it.
-std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
+std::vector<Move> whole_moves(const plan::PlanSpec& spec, plan::StageId stage, std::int64_t micro_batches) {
   std::vector<Move> out;
   out.reserve(static_cast<std::size_t>(6 * micro_batches));
   const std::array<bool, 2> receives = {spec.receives(stage, 0, false), spec.receives(stage, 0, true)};
   const std::array<bool, 2> sends = {spec.sends(stage, 0, false), spec.sends(stage, 0, true)};
-  for (const plan::Turn& turn : plan::turns(spec.stages.order, stage, spec.mesh.pipeline, micro_batches)) {
+  for (const plan::Turn& turn : plan::turns(spec.stages.order, stage.number(), spec.mesh.pipeline, micro_batches)) {
     const auto add = [&](Kind kind) { out.push_back({kind, turn.micro_batch, 0}); };
     if (receives[turn.forward]) add(turn.forward ? Kind::receive_activation : Kind::receive_gradient);
     add(turn.forward ? Kind::forward : Kind::backward);
@@ -27,7 +27,7 @@ std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_
 }
 
 /// The first training steps of a run that does not drain.
-std::vector<Move> asynchronous_moves(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches,
+std::vector<Move> asynchronous_moves(const plan::PlanSpec& spec, plan::StageId stage, std::int64_t micro_batches,
                                      std::int64_t steps) {
   const plan::AsynchronousMoves of_step = plan::asynchronous_moves(spec, stage, micro_batches);
   std::vector<Move> out = of_step.opening;
@@ -44,12 +44,12 @@ std::vector<Move> asynchronous_moves(const plan::PlanSpec& spec, int stage, std:
 StageMoves stage_moves(const plan::PlanSpec& spec, std::int64_t micro_batches, std::int64_t steps) {
   if (spec.stages.asynchronous()) {
     StageMoves out;
-    for (int s = 0; s < spec.mesh.pipeline; ++s) out.push_back(asynchronous_moves(spec, s, micro_batches, steps));
+    for (const plan::StageId s : spec.mesh.stages()) out.push_back(asynchronous_moves(spec, s, micro_batches, steps));
     return out;
   }
   if (spec.stages.virtual_stages > 1 || spec.stages.splits_backward()) return plan::moves_of(spec, micro_batches);
   StageMoves out;
-  for (int stage = 0; stage < spec.mesh.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
+  for (const plan::StageId stage : spec.mesh.stages()) out.push_back(whole_moves(spec, stage, micro_batches));
   return out;
 }
 

@@ -60,11 +60,11 @@ class End {
     if (spec_.states.has_server()) serve(t, served_, spec_, pricing_);
   }
   /// The same where states or parameters live elsewhere.
-  void finish_elsewhere(StageTimes& t, const plan::Plan& plan, int stage, const Agreements& agree,
+  void finish_elsewhere(StageTimes& t, const plan::Plan& plan, plan::StageId stage, const Agreements& agree,
                         std::shared_ptr<StreamRates> rates) {
     const LoweredEnd end = lowered_end(plan, stage, pricing_, groups_, std::move(rates));
     const auto of_data = [](const EndPart& part) { return part.exposed[static_cast<std::size_t>(plan::Stream::data)]; };
-    const bool tied = stage == 0 || stage + 1 == spec_.mesh.pipeline;
+    const bool tied = stage == plan::kFirstStage || stage == spec_.mesh.last_stage();
     // What the stages agree on is added where all have come to it.
     const double norm = agree.norm + agree.loss, table = tied ? agree.embedding : 0;
     t.reduce = std::max(0.0, of_data(end.squared) - table);
@@ -228,7 +228,7 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
   return key;
 }
 
-void StepEnds::add(StageTimes& t, const plan::Plan& plan, int stage, const std::vector<BucketSize>& buckets,
+void StepEnds::add(StageTimes& t, const plan::Plan& plan, plan::StageId stage, const std::vector<BucketSize>& buckets,
                    const StageGroups& groups, const Agreements& agree, std::shared_ptr<StreamRates> rates) {
   const plan::PlanSpec& spec = plan.spec();
   Key key = key_of(spec, groups, 16 + 9 * buckets.size());
@@ -239,7 +239,7 @@ void StepEnds::add(StageTimes& t, const plan::Plan& plan, int stage, const std::
       key.insert(key.end(), {b.count, std::int64_t{b.written}});
     }
     if (elsewhere)
-      key.insert(key.end(), {stage, spec.mesh.pipeline, std::int64_t{rates != nullptr},
+      key.insert(key.end(), {stage.number(), spec.mesh.pipeline, std::int64_t{rates != nullptr},
                              std::int64_t{plan::balances_by_step(plan.model(), spec)}});
     if (const auto found = ends_.find(key); found != ends_.end()) {
       std::tie(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, t.copies, t.next) =

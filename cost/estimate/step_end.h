@@ -38,7 +38,7 @@ class StepEnds {
   explicit StepEnds(const Pricing& pricing) : pricing_(pricing) {}
 
   /// Sets begin and reduce to next. `agree`, `rates`: read if states or parameters live outside the device.
-  void add(StageTimes& t, const plan::Plan& plan, int stage, const std::vector<BucketSize>& buckets,
+  void add(StageTimes& t, const plan::Plan& plan, plan::StageId stage, const std::vector<BucketSize>& buckets,
            const StageGroups& groups, const Agreements& agree, std::shared_ptr<StreamRates> rates);
   /// One bucket's reduction at this time. `room`: holds results that depend on too much to be shared with other plans.
   using Room = std::deque<ReductionTimes>;

@@ -39,7 +39,7 @@ class Owned {
       if (class_.factors.exists() && first(bucket)) sum += of_factors(bucket);
     }
     if (class_.expert_biases.exists() && replica_ == 0 && tensor_rank_ == 0) sum += at(class_.expert_biases).elements;
-    if (class_.scaling.exists() && replica_ == 0 && tensor_rank_ == 0 && class_.stage == 0) sum += 4;
+    if (class_.scaling.exists() && replica_ == 0 && tensor_rank_ == 0 && class_.stage == plan::kFirstStage) sum += 4;
     return sum + of_tables();
   }
 

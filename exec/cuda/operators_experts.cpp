@@ -36,7 +36,7 @@ RouterShape router_of(const Call& call) {
          op.chosen, op.m, op.routing.groups);
   ENSURE(op.chosen <= op.routing.groups_chosen * (op.m / op.routing.groups), "{} experts of {} groups of {}", op.chosen,
          op.routing.groups_chosen, op.m / op.routing.groups);
-  return {op.n, op.m, op.chosen, op.routing, static_cast<std::int32_t>(call.context.layer)};
+  return {op.n, op.m, op.chosen, op.routing, call.context.layer.written()};
 }
 
 // op.scale is 1/N over the tokens and layers of the step: as exec/cpu/operators_route.cpp.
@@ -63,7 +63,7 @@ void run_place_rows(const Call& call, ExpertFaults* faults) {
   ENSURE(limit == 0 || op.n == op.batch * op.sequence, "{} tokens are not {} sequences of {}", op.n, op.batch,
          op.sequence);
   RowPlaces places{call.ids(0, count), count, limit > 0 ? op.sequence * op.chosen : count, limit,
-                   static_cast<std::int32_t>(call.context.layer)};
+                   call.context.layer.written()};
   places.place = ids_output(call, 0, count);
   places.counts = ids_output(call, 1, op.slots * op.experts);
   place_rows(call.stream, places, {places.counts, op.slots, op.experts, op.capacity}, faults, call.scratch);
@@ -274,10 +274,11 @@ void CudaBackend::throw_expert_faults() {
   check(cudaMemsetAsync(expert_faults_.data(), 0, sizeof(ExpertFaults), stream_.get()), "clearing faults");
   if (wrong.token != 0) {
     const unsigned long long first = ~wrong.token;
-    throw Failure(scores_not_finite({static_cast<std::int64_t>(first >> 32) - 1, step_is_.step},
+    throw Failure(scores_not_finite({plan::LayerId::read(static_cast<std::int64_t>(first >> 32) - 1), step_is_.step},
                                     static_cast<std::int64_t>(first & 0xFFFFFFFFULL)));
   }
-  throw Failure(slot_overflow({wrong.layer, step_is_.step}, wrong.slot, wrong.experts, wrong.rows, wrong.capacity));
+  throw Failure(slot_overflow({plan::LayerId::read(wrong.layer), step_is_.step}, wrong.slot, wrong.experts, wrong.rows,
+                              wrong.capacity));
 }
 
 }  // namespace orrery::exec::cuda

@@ -14,6 +14,7 @@
 #include "exec/engine/request.h"
 #include "exec/failure.h"
 #include "models/operators/op.h"
+#include "plan/spec/ids.h"
 
 namespace orrery::plan {
 struct TableLayout;
@@ -39,7 +40,7 @@ struct StepContext {
   int tensor_ways = 1;
   std::int64_t sample_step = 0;     ///< training step whose sequences are computed (asynchronous pipelines run ahead)
   std::int64_t first_sequence = 0;  ///< number of the micro-batch's first sequence within that step
-  std::int64_t layer = -1;          ///< block of the model that the operator's step is of; -1: none
+  plan::LayerId layer = {};         ///< that the operator's step is of
   int rank = 0;
   int shard = 0;                              ///< which of a bucket's shards is this rank's
   const plan::TableLayout* tables = nullptr;  ///< of a recommendation model: which rank holds what

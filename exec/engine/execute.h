@@ -118,7 +118,7 @@ class Executor {
     double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< without its coefficient; NaN: a dense model
     double z_loss = std::numeric_limits<double>::quiet_NaN();
     /// For each layer with experts of this rank's stage: how many tokens of the whole step chose each expert.
-    std::vector<std::pair<std::int64_t, std::vector<float>>> loads;
+    std::vector<std::pair<plan::LayerId, std::vector<float>>> loads;
   };
   [[nodiscard]] const ExpertUse& expert_use() const { return expert_use_; }
   /// How a table's cache served the step on this rank.

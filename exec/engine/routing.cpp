@@ -9,7 +9,7 @@ namespace {
 
 std::string text_of(const RoutedAt& at) {
   const std::string step = fmt::format("step {}", at.step + 1);
-  return at.layer < 0 ? step : fmt::format("{}, layer {}", step, at.layer);
+  return at.layer ? fmt::format("{}, layer {}", step, at.layer) : step;
 }
 
 }  // namespace

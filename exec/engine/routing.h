@@ -3,14 +3,17 @@
 #include <cstdint>
 #include <string>
 
+#include "plan/spec/ids.h"
+
 namespace orrery::exec {
 
 /// Added to a sum of chosen sigmoids, all of which may be next to nothing (as in DeepSeek-V3's published code).
 inline constexpr float kLeastSum = 1e-20F;
 
-/// Where a router works: the block of the model (-1: none is known), and the training step from 0.
+/// Where a router works: the block of the model (none: not known), and the training step from 0.
 struct RoutedAt {
-  std::int64_t layer = -1, step = 0;
+  plan::LayerId layer = {};
+  std::int64_t step = 0;
 };
 
 /// Failures of a router or a slot, in words. Steps are named from 1, as in a run's log.

@@ -29,7 +29,7 @@ constexpr const char* kStands = "the last checkpoint remains";
 constexpr const char* kGoOn = "--resume continues from the last checkpoint; ";
 
 std::string stage_of(const plan::Schedule& schedule, const std::vector<int>& ranks) {
-  std::set<int> stages;
+  std::set<plan::StageId> stages;
   for (const int rank : ranks) stages.insert(schedule.class_of(rank).stage);
   if (schedule.spec.mesh.pipeline == 1) return "";
   return fmt::format(" (stage{} {})", stages.size() > 1 ? "s" : "", fmt::join(stages, ", "));

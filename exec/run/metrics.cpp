@@ -132,7 +132,7 @@ void add_lossless(Executor::Lossless& all, const Executor::Lossless& more) {
 namespace {
 
 // Each layer's loads, by its number; with many experts, only the fullest one over the mean.
-std::string loads_json(const std::map<std::int64_t, std::vector<float>>& loads) {
+std::string loads_json(const ExpertLoads& loads) {
   constexpr std::size_t kMostLogged = 4096;
   std::vector<std::string> layers;
   for (const auto& [layer, load] : loads) {
@@ -161,19 +161,19 @@ std::string caches_json(const CacheUses& caches) {
 std::string pack_loads(const Executor::ExpertUse& use) {
   std::string out;
   for (const auto& [layer, load] : use.loads) {
-    const std::int64_t head[2] = {layer, static_cast<std::int64_t>(load.size())};
+    const std::int64_t head[2] = {layer.written(), static_cast<std::int64_t>(load.size())};
     out.append(reinterpret_cast<const char*>(head), sizeof head);
     out.append(reinterpret_cast<const char*>(load.data()), load.size() * sizeof(float));
   }
   return out;
 }
 
-void unpack_loads(const std::string& text, std::map<std::int64_t, std::vector<float>>& loads) {
+void unpack_loads(const std::string& text, ExpertLoads& loads) {
   for (std::size_t at = 0; at < text.size();) {
     std::int64_t head[2];
     std::memcpy(head, text.data() + at, sizeof head);
     at += sizeof head;
-    std::vector<float>& load = loads[head[0]];
+    std::vector<float>& load = loads[plan::LayerId(head[0])];
     load.resize(static_cast<std::size_t>(head[1]));
     std::memcpy(load.data(), text.data() + at, load.size() * sizeof(float));
     at += load.size() * sizeof(float);
@@ -183,10 +183,9 @@ void unpack_loads(const std::string& text, std::map<std::int64_t, std::vector<fl
 }  // namespace
 
 // Ranks of a stage have the same loads, so the first of them sends them.
-std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
-                                                        const Executor::ExpertUse& mine) {
+ExpertLoads gather_loads(Transport& transport, const plan::Plan& plan, const Executor::ExpertUse& mine) {
   const bool speaks = transport.rank() % plan.spec().mesh.ranks_per_stage() == 0;
-  std::map<std::int64_t, std::vector<float>> loads;
+  ExpertLoads loads;
   for (const std::string& text : transport.gather_text(speaks ? pack_loads(mine) : std::string()))
     unpack_loads(text, loads);
   return loads;
@@ -243,7 +242,7 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
   }
   if (plan.spec().stages.asynchronous()) {
     double squares = 0;
-    for (int stage = 0; stage < plan::stages_with_norms(plan); ++stage)
+    for (const plan::StageId stage : plan::stages_with_norms(plan))
       squares += std::pow(ranks[static_cast<std::size_t>(plan.rank(stage, 0, 0))].gradient_norm, 2);
     step.gradient_norm = std::sqrt(squares);
   }

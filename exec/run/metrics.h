@@ -30,6 +30,8 @@ struct MemoryNow {
 
 struct StepResult;  // exec/run/trainer.h
 
+using ExpertLoads = std::map<plan::LayerId, std::vector<float>>;
+
 /// A rank's part of a step's line.
 struct RankMetrics {
   double loss = 0, gradient_norm = 0;  ///< NaN if its stage has none
@@ -63,7 +65,7 @@ struct StepMetrics {
   double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts; so is what follows
   double z_loss = std::numeric_limits<double>::quiet_NaN();
   /// For each layer with experts, the number of tokens that chose each expert; empty: dense.
-  std::map<std::int64_t, std::vector<float>> expert_loads;
+  ExpertLoads expert_loads;
   std::map<int, Executor::CacheUse> caches;  ///< of tables, over all ranks; empty: all are on the device
   std::optional<std::int64_t> bad_lines;     ///< of the training data, skipped; nothing where none may be
   double checkpoint_pause = 0;               ///< s that checkpoints held training up before this step; slowest rank
@@ -74,8 +76,7 @@ void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
 [[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan);
 
 /// Loads of the experts of all stages, on rank 0. Collective.
-[[nodiscard]] std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
-                                                                      const Executor::ExpertUse& mine);
+[[nodiscard]] ExpertLoads gather_loads(Transport& transport, const plan::Plan& plan, const Executor::ExpertUse& mine);
 
 /// The use of tables' caches in each of these steps, by table: on rank 0 over all ranks, on the others their own.
 /// Collective.

@@ -484,10 +484,10 @@ class Session {
   FaultInjector faults_;
   Guards guards_;
   ClockLine clock_;
-  std::optional<MetricsFile> metrics_;                ///< rank 0
-  std::vector<CacheUses> caches_;                     ///< rank 0: of tables, in the steps since ranks met
-  std::map<std::int64_t, std::vector<float>> loads_;  ///< rank 0: of experts in the last step
-  std::optional<DataMark> data_;                      ///< rank 0: what this run reads
+  std::optional<MetricsFile> metrics_;  ///< rank 0
+  std::vector<CacheUses> caches_;       ///< rank 0: of tables, in the steps since ranks met
+  ExpertLoads loads_;                   ///< rank 0: of experts in the last step
+  std::optional<DataMark> data_;        ///< rank 0: what this run reads
   Resumed resumed_;
   std::int64_t first_step_ = 0, done_ = 0;
   std::optional<base::Diagnostics> fault_;

@@ -212,7 +212,7 @@ StepResult Trainer::step(std::int64_t index, const std::function<void()>& before
   result.loss = agree(transport_, result.loss, rank_class.loss.exists());
   if (plan_.spec().stages.asynchronous()) {
     double squares = 0;
-    for (int stage = 0; stage < plan::stages_with_norms(plan_); ++stage)
+    for (const plan::StageId stage : plan::stages_with_norms(plan_))
       squares += std::pow(agree(transport_, result.gradient_norm, rank_class.stage == stage), 2);
     result.gradient_norm = std::sqrt(squares);
   } else {

@@ -79,7 +79,7 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
     all.name = name_of(State::scaling);
     all.tensor.shape = all.tensor.logical_shape = {4};
     all.replicated = true;
-    all.counts_in_norm = rank_class.stage == 0;
+    all.counts_in_norm = rank_class.stage == plan::kFirstStage;
     out.push_back({State::scaling, std::move(all), rank_class.scaling, 0});
   }
   return out;

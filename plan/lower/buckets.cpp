@@ -1,6 +1,8 @@
 // Lays the parameters of a stage out in flat buckets.
 #include "plan/lower/buckets.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "plan/lower/repeated_modules.h"
@@ -13,7 +15,7 @@ namespace {
 
 class Layout {
  public:
-  Layout(const Plan& plan, int stage, bool trains, bool operators)
+  Layout(const Plan& plan, StageId stage, bool trains, bool operators)
       : plan_(plan),
         stage_(stage),
         operators_(operators),
@@ -25,11 +27,11 @@ class Layout {
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
     for (chunk_ = 0; chunk_ < spec.stages.virtual_stages; ++chunk_) {
-      if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding, -1);
+      if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding);
       for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk_); ++i) {
-        add(models::LayerKind::block, plan_.first_layer(stage_, chunk_) + i, spec.recompute_of(i, operators_));
+        add(models::LayerKind::block, LayerId(plan_.first_layer(stage_, chunk_) + i), spec.recompute_of(i, operators_));
       }
-      if (spec.ends(stage_, chunk_)) add(models::LayerKind::head, -1);
+      if (spec.ends(stage_, chunk_)) add(models::LayerKind::head);
     }
     for (Bucket& bucket : result_.buckets) {
       bucket.shards = spec.shards_of(bucket.experts);
@@ -40,9 +42,11 @@ class Layout {
   }
 
  private:
-  void add(models::LayerKind kind, std::int64_t layer, const Repeats& repeats = {}) {
-    StageLayer stage_layer{
-        .kind = kind, .layer = layer, .chunk = chunk_, .program = models::expand(plan_.model(), kind, layer, options_)};
+  void add(models::LayerKind kind, LayerId layer = {}, const Repeats& repeats = {}) {
+    StageLayer stage_layer{.kind = kind,
+                           .layer = layer,
+                           .chunk = chunk_,
+                           .program = models::expand(plan_.model(), kind, layer.written(), options_)};
     stage_layer.repeats = repeats;
     if (repeats.operators) keep_columns(stage_layer.program);
     const auto& tensors = stage_layer.program.tensors;
@@ -85,7 +89,7 @@ class Layout {
     Bucket& bucket = result_.buckets[id];
     const std::int64_t start = round_up(bucket.elements, alignment_);
     // The first stage's copy of the table counts in the norm, and the first copy of a mirrored model.
-    const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().stages.mirrors() && chunk_ > 0);
+    const bool copy = (tensor.shared && stage_ != kFirstStage) || (plan_.spec().stages.mirrors() && chunk_ > 0);
     std::int64_t offset = start;
     const auto range = [&](const models::Tensor& piece) {
       bucket.ranges.push_back({.name = piece.name,
@@ -105,17 +109,18 @@ class Layout {
     return start;
   }
 
-  static std::string name(models::LayerKind kind, std::int64_t layer) {
+  static std::string name(models::LayerKind kind, LayerId layer) {
     switch (kind) {
       case models::LayerKind::embedding: return "embedding";
-      case models::LayerKind::block: return "h." + std::to_string(layer);
+      case models::LayerKind::block: return fmt::format("h.{}", layer);
       case models::LayerKind::head: return "head";
     }
     return "?";
   }
 
   const Plan& plan_;
-  int stage_, chunk_ = 0;
+  StageId stage_;
+  int chunk_ = 0;
   bool operators_;
   models::ExpandOptions options_;
   std::int64_t alignment_;
@@ -147,7 +152,7 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .loss_at_once = spec.mesh.pipeline == 1 && spec.mesh.tensor == 1};
 }
 
-StageParameters stage_parameters(const Plan& plan, int stage, bool trains, bool operators) {
+StageParameters stage_parameters(const Plan& plan, StageId stage, bool trains, bool operators) {
   return Layout(plan, stage, trains, operators).build();
 }
 

@@ -11,7 +11,7 @@ namespace orrery::plan {
 
 struct StageLayer {
   models::LayerKind kind{};
-  std::int64_t layer = -1;  ///< block index of the model
+  LayerId layer = {};  ///< of a block
   int chunk = 0;
   Repeats repeats = {};  ///< in backward
   models::LayerProgram program;
@@ -28,7 +28,8 @@ struct StageParameters {
 };
 
 /// `trains`: false leaves out what only training does (dropout). `operators`: LowerOptions::recompute_operators.
-[[nodiscard]] StageParameters stage_parameters(const Plan& plan, int stage, bool trains = true, bool operators = false);
+[[nodiscard]] StageParameters stage_parameters(const Plan& plan, StageId stage, bool trains = true,
+                                               bool operators = false);
 [[nodiscard]] models::ExpandOptions expand_options(const PlanSpec& spec);
 
 }  // namespace orrery::plan

@@ -140,7 +140,7 @@ BufferId fetch_rows(ClassBuilder& build, const TableLayout& layout, const PlanSp
                              {view(looked_up.lengths), view(looked_up.bags)}, std::move(out));
   op.n = layout.heaviest().count;
   op.accumulate = looked_up.changes;
-  build.compute(Phase::forward, -1, "cache", {std::move(op)});
+  build.compute(Phase::forward, "cache", {std::move(op)});
   for (Fetching& one : fetching) one.copies();
   return places;
 }

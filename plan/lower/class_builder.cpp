@@ -30,7 +30,7 @@ Step& ClassBuilder::push(Step step) {
   return class_.blocks.back().steps.back();
 }
 
-Step& ClassBuilder::compute(Phase phase, std::int32_t layer, std::string part, std::vector<Op> ops) {
+Step& ClassBuilder::compute(Phase phase, std::string part, std::vector<Op> ops, LayerId layer) {
   Step step{
       .kind = StepKind::compute, .stream = Stream::compute, .phase = phase, .layer = layer, .part = std::move(part)};
   for (const Op& op : ops) {
@@ -44,7 +44,7 @@ Step& ClassBuilder::compute(Phase phase, std::int32_t layer, std::string part, s
 }
 
 Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, GroupId group, View source, View target,
-                               std::int32_t layer, BucketId bucket, Reduce reduce) {
+                               BucketId bucket, LayerId layer, Reduce reduce) {
   Step step{.kind = StepKind::collective, .stream = stream, .phase = phase, .layer = layer, .bucket = bucket};
   step.part = name_of(kind);
   step.collective = kind;
@@ -57,9 +57,9 @@ Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, 
   return push(std::move(step));
 }
 
-Step& ClassBuilder::exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
+Step& ClassBuilder::exchange(Phase phase, Stream stream, GroupId group, View source, View target, LayerId layer,
                              const CountedRows& counted) {
-  Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, layer, {});
+  Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, {}, layer);
   step.counted = counted;
   if (!counted.any()) return step;
   note(step.reads, view_at(counted.sent).buffer);

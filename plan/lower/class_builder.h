@@ -22,11 +22,11 @@ class ClassBuilder {
   /// Opens a block; the steps added next go into it.
   void open(std::string name) { class_.blocks.push_back({std::move(name), {}}); }
   /// A compute step. Its operators say what it reads and writes; their operands name views.
-  Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<models::Op> ops);
+  Step& compute(Phase phase, std::string part, std::vector<models::Op> ops, LayerId layer = {});
   Step& collective(Phase phase, Stream stream, CollectiveKind kind, GroupId group, View source, View target,
-                   std::int32_t layer, BucketId bucket, Reduce reduce = Reduce::sum);
+                   BucketId bucket = {}, LayerId layer = {}, Reduce reduce = Reduce::sum);
   /// An all-to-all of whole pieces, or of as much as counts say. It depends on the steps that write the counts.
-  Step& exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
+  Step& exchange(Phase phase, Stream stream, GroupId group, View source, View target, LayerId layer = {},
                  const CountedRows& counted = {});
   /// A copy of rows of tables. Both views have as many elements as may move.
   void copy_rows(Phase phase, Stream stream, View source, View target, const RowMove& rows);

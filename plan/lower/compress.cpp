@@ -3,7 +3,7 @@
 
 namespace orrery::plan {
 
-OutlineWriter Reducing::of(BucketId bucket, BufferId gradients, std::int32_t layer, std::string label) const {
+OutlineWriter Reducing::of(BucketId bucket, BufferId gradients, LayerId layer, std::string label) const {
   const ShapeOf shape(build.bucket(bucket), spec);
   OutlinedBucket bound = outlined(build, bucket, layer);
   bound.label = std::move(label);

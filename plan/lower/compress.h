@@ -19,7 +19,7 @@ struct Reducing {
 
   /// The reduction of a bucket, with nothing noted down yet. `gradients`: the buffer with all of the gradients; none:
   /// the bucket's own. `label`: as in OutlinedBucket.
-  [[nodiscard]] OutlineWriter of(BucketId bucket, BufferId gradients = {}, std::int32_t layer = -1,
+  [[nodiscard]] OutlineWriter of(BucketId bucket, BufferId gradients = {}, LayerId layer = {},
                                  std::string label = {}) const;
   /// Notes down the whole reduction.
   void write(BucketId bucket) const;
@@ -33,7 +33,7 @@ class CompressedReduction {
       : how_{build, groups, spec, when} {}
 
   /// The next parts of the buckets before, then the first part of this one.
-  void add(BucketId bucket, BufferId gradients, std::int32_t layer) {
+  void add(BucketId bucket, BufferId gradients, LayerId layer = {}) {
     OutlineWriter writer = how_.of(bucket, gradients, layer);
     const int parts = writer.parts();
     turns_.add(std::move(writer), parts);

@@ -86,7 +86,7 @@ class Encoding {
         std::find_if(life.uses.begin(), life.uses.end(), [&](const Place& p) { return of_backward(rewrite_.step(p)); });
     if (first == life.uses.begin() || first == life.uses.end()) return;
     for (auto use = first; use != life.uses.end(); ++use)
-      if (rewrite_.step(*use).layer < 0) return;  // of the head or the embedding, or a message
+      if (!rewrite_.step(*use).layer) return;  // of the head or the embedding, or a message
     // A received buffer has a place that no message under way uses. Anywhere else, two stages that send to each other
     // could wait for each other's memory.
     if (rewrite_.step(life.birth).kind == StepKind::recv) return;

@@ -1,6 +1,8 @@
 // Names a rank's experts.
 #include "plan/lower/experts.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/ensure.h"
@@ -24,8 +26,8 @@ std::int64_t experts_of(const Bucket& bucket) {
 }
 
 /// False in the second copy of a mirrored model.
-bool first_copy(const RankClass& rank_class, std::int64_t layer) {
-  const std::string begin = "h." + std::to_string(layer) + ".";
+bool first_copy(const RankClass& rank_class, LayerId layer) {
+  const std::string begin = fmt::format("h.{}.", layer);
   for (const Bucket& bucket : rank_class.buckets)
     for (const ParameterRange& range : bucket.ranges)
       if (range.name.starts_with(begin)) return range.counts_in_norm;
@@ -52,9 +54,9 @@ std::vector<ParameterRange> expert_bias_ranges(const RankClass& rank_class) {
   if (!rank_class.expert_biases) return out;
   const std::int64_t experts = rank_class.buffers[rank_class.expert_biases].elements /
                                static_cast<std::int64_t>(rank_class.expert_layers.size());
-  for (const std::int64_t layer : rank_class.expert_layers) {
+  for (const LayerId layer : rank_class.expert_layers) {
     ParameterRange range;
-    range.name = range.tensor.name = "h." + std::to_string(layer) + ".mlp.router.balance";
+    range.name = range.tensor.name = fmt::format("h.{}.mlp.router.balance", layer);
     range.offset = static_cast<std::int64_t>(out.size()) * experts;
     range.elements = experts;
     range.replicated = true;

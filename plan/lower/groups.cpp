@@ -60,7 +60,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
     by_node(groups, most, "");
     if (groups.folds) by_node(groups.of_experts, experts, "expert_");
   }
-  if (tied && spec.head_stage() > 0) {
+  if (tied && spec.head_stage() != kFirstStage) {
     const int block = spec.mesh.ranks_per_stage();
     groups.embedding = add("embedding", {{block * (spec.mesh.pipeline - 1), 2}}, block);
   }

@@ -63,7 +63,6 @@ int LayerSteps::make_view(const StageLayer& layer, LayerTensors& tensors, Tensor
 }
 
 void LayerSteps::communicate(const StageLayer& layer, LayerTensors& tensors, const models::Part& part, Phase phase) {
-  const auto index = static_cast<std::int32_t>(layer.layer);
   const View target = build_.view_at(view_of(layer, tensors, part.tensor));
   const View source = part.source ? build_.view_at(view_of(layer, tensors, part.source)) : target;
   if (part.collective == models::GroupCollective::all_to_all) {
@@ -71,13 +70,13 @@ void LayerSteps::communicate(const StageLayer& layer, LayerTensors& tensors, con
     if (part.sent)
       counted = {view_of(layer, tensors, part.sent), view_of(layer, tensors, part.received),
                  layer.program.tensors[part.tensor].shape[1], part.expected};
-    build_.exchange(phase, Stream::exchange, groups_.expert, source, target, index, counted);
+    build_.exchange(phase, Stream::exchange, groups_.expert, source, target, layer.layer, counted);
     return;
   }
   const bool ring = part.collective == models::GroupCollective::ring_shift;
   build_
       .collective(phase, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
-                  ring ? groups_.context : groups_.of(part.experts).tensor, source, target, index, {},
+                  ring ? groups_.context : groups_.of(part.experts).tensor, source, target, {}, layer.layer,
                   part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum)
       .for_fp8 = part.for_fp8;
 }
@@ -111,7 +110,7 @@ void LayerSteps::run(const StageLayer& layer, LayerTensors& tensors, const std::
     std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
     if (layer.kind == models::LayerKind::block && plan_.spec().mesh.tensor > 1)
       name = name_of_part(ops, phase, attention);
-    build_.compute(of_part, static_cast<std::int32_t>(layer.layer), std::move(name), std::move(ops));
+    build_.compute(of_part, std::move(name), std::move(ops), layer.layer);
   }
 }
 

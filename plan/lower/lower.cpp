@@ -34,7 +34,7 @@ class StageLowering {
  public:
   /// `moves`: the stage's passes, if the order fixes those of all stages together.
   StageLowering(const Plan& plan, const LowerOptions& options, const Schedule& schedule, const Groups& groups,
-                int stage, std::vector<Move> moves)
+                StageId stage, std::vector<Move> moves)
       : plan_(plan),
         schedule_(schedule),
         spec_(plan.spec()),
@@ -91,19 +91,19 @@ class StageLowering {
   // Messages are inside the passes: a receive at the start, a send at the end.
   void whole_blocks() {
     const Chunk all{0, parameters_.layers.size()};
+    const bool first = stage_ == kFirstStage, last = stage_ == spec_.mesh.last_stage();
     build_.open("forward");
     BufferId x;
     // Comes first: compute waits for the gradient that is still on its way back, and its receiver may wait for this.
-    if (stage_ > 0) messages_.receive(x = messages_.buffer("received"), Phase::forward, 0);
+    if (!first) messages_.receive(x = messages_.buffer("received"), Phase::forward, 0);
     const BufferId y = passes_.forward(all, x);
-    if (stage_ + 1 < spec_.mesh.pipeline) messages_.send(y, Phase::forward, 0);
+    if (!last) messages_.send(y, Phase::forward, 0);
     if (options_.forward_only) return;
     build_.open("backward");
     BufferId dy;
-    if (stage_ + 1 < spec_.mesh.pipeline)
-      messages_.receive(dy = messages_.buffer("received_gradient"), Phase::backward, 0);
+    if (!last) messages_.receive(dy = messages_.buffer("received_gradient"), Phase::backward, 0);
     const BufferId dx = passes_.backward(all, dy);
-    if (stage_ > 0) messages_.send(dx, Phase::backward, 0);
+    if (!first) messages_.send(dx, Phase::backward, 0);
   }
 
   // Messages are between the passes, in blocks of their own, which wait for their turn (plan/schedule/orders.h). Blocks
@@ -205,7 +205,7 @@ class StageLowering {
   void begin_block() {
     build_.open("begin");
     if (options_.forward_only) {
-      build_.compute(Phase::reporting, -1, "zero_loss", {build_.zero_of(class_.loss)});
+      build_.compute(Phase::reporting, "zero_loss", {build_.zero_of(class_.loss)});
       return;
     }
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
@@ -216,7 +216,7 @@ class StageLowering {
       OutlineWriter writer(build_, groups_, std::move(zero), outlined(build_, b));
       for (Op& op : writer.operators(0)) ops.push_back(std::move(op));
     }
-    build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
+    build_.compute(Phase::optimizer, "zero_gradients", std::move(ops));
   }
 
   void order() {
@@ -227,7 +227,7 @@ class StageLowering {
         if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
           class_.program.push_back({block->second, move.micro_batch});
     } else {
-      for (const Turn& turn : turns(spec_.stages.order, stage_, spec_.mesh.pipeline, plan_.micro_batches()))
+      for (const Turn& turn : turns(spec_.stages.order, stage_.number(), spec_.mesh.pipeline, plan_.micro_batches()))
         if (turn.forward || !options_.forward_only) {
           if (!turn.forward && balance_ >= 0 && !balanced) class_.program.push_back({balance_, -1}), balanced = true;
           class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
@@ -241,7 +241,7 @@ class StageLowering {
   const PlanSpec& spec_;
   const LowerOptions& options_;
   const Groups& groups_;
-  int stage_;
+  StageId stage_;
   std::vector<Move> moves_;
   int zero_;
   StageParameters parameters_;
@@ -264,14 +264,13 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
   std::vector<std::vector<Move>> moves(static_cast<std::size_t>(plan.spec().mesh.pipeline));
   if (plan.spec().stages.splits_backward() || plan.spec().stages.virtual_stages > 1)
     moves = moves_of(plan.spec(), plan.micro_batches());
-  for (int stage = 0; stage < plan.spec().mesh.pipeline; ++stage)
+  for (const StageId stage : plan.spec().mesh.stages())
     schedule.classes.push_back(
-        StageLowering(plan, options, schedule, groups, stage, std::move(moves[static_cast<std::size_t>(stage)]))
-            .build());
+        StageLowering(plan, options, schedule, groups, stage, std::move(moves[stage.index()])).build());
   return schedule;
 }
 
-Schedule lower_ends(const Plan& plan, int stage, const LowerOptions& options) {
+Schedule lower_ends(const Plan& plan, StageId stage, const LowerOptions& options) {
   Schedule schedule;
   schedule.spec = plan.spec();
   const Groups groups = make_groups(plan.spec(), plan.model().shares_table(), schedule.groups);

@@ -50,6 +50,6 @@ struct SplitBackward {
 /// The first and the last block of a stage's training step, "begin" and "finish", as lower() writes them, without the
 /// passes between them, whatever moves into these (plan/lower/reduce_early.h) or changes how they begin. For a
 /// transformer whose pipeline drains, without a parameter server.
-[[nodiscard]] Schedule lower_ends(const Plan& plan, int stage, const LowerOptions& options = {});
+[[nodiscard]] Schedule lower_ends(const Plan& plan, StageId stage, const LowerOptions& options = {});
 
 }  // namespace orrery::plan

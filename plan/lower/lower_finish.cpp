@@ -31,11 +31,11 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
   Op sum = build.flat(OpKind::sum_pieces, DType::fp32, values, {build.view(build.whole(rank_class.tally))},
                       {build.view(build.whole(rank_class.pooled))});
   sum.n = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_class.expert_layers.size()));
-  build.compute(Phase::reporting, -1, "pool_tallies", {std::move(sum)});
+  build.compute(Phase::reporting, "pool_tallies", {std::move(sum)});
   for (const GroupId group : {groups.loss, groups.counts})
     if (group)
       build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group,
-                       build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, {});
+                       build.whole(rank_class.pooled), build.whole(rank_class.pooled));
 }
 
 std::vector<Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, BucketId b, BufferId into) {
@@ -74,7 +74,7 @@ class Finish {
       reduce_gradients();
     if (shares_table()) {
       const View v = optimized_gradient(build_, build_.bucket(shared_), zero_);
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v,
                         shared_);
     }
     clip();
@@ -86,7 +86,7 @@ class Finish {
   void report() {
     if (groups_.loss && (!spec_.stages.asynchronous() || stage_ == spec_.head_stage()))
       build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
-                        build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, {});
+                        build_.whole(build_.result().loss), build_.whole(build_.result().loss));
   }
 
  private:
@@ -98,12 +98,12 @@ class Finish {
     Op losses = build_.flat(OpKind::balance_losses, DType::fp32, experts.count, {build_.view(build_.whole(c.pooled))},
                             {build_.view(build_.whole(c.balance))});
     losses.n = spec_.shape.batch * spec_.shape.sequence * model_.expert_layers(model_.blocks());
-    build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
+    build_.compute(Phase::reporting, "balance_losses", {std::move(losses)});
     if (c.expert_layers.empty()) return;
     for (const GroupId group : {groups_.data, groups_.copies, groups_.counts})
       if (group)
         build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
-                          build_.whole(c.tally), -1, {});
+                          build_.whole(c.tally));
     if (experts.bias_rate > 0 && !model_.lora.any()) move_biases();
   }
 
@@ -118,12 +118,12 @@ class Finish {
                                 {build_.view({c.expert_biases, i * experts, experts})}));
       ops.back().scale = model_.experts.bias_rate;
     }
-    build_.compute(Phase::optimizer, -1, "move_biases", std::move(ops));
+    build_.compute(Phase::optimizer, "move_biases", std::move(ops));
   }
 
   bool shares_table() const {
     return groups_.embedding && shared_.exists() && !build_.bucket(shared_).frozen &&
-           (stage_ == 0 || stage_ == spec_.head_stage());
+           (stage_ == kFirstStage || stage_ == spec_.head_stage());
   }
   void compress_gradients() {
     if (zero_ >= 2 || spec_.reduces_early()) return;
@@ -131,7 +131,7 @@ class Finish {
     std::vector<Step>& steps = build_.result().blocks.back().steps;
     const std::size_t plain = steps.size();
     CompressedReduction reduction(build_, groups_, spec_, Reduces::at_the_end);
-    for (const BucketId b : build_.result().buckets.keys()) reduction.add(b, build_.bucket(b).gradients, -1);
+    for (const BucketId b : build_.result().buckets.keys()) reduction.add(b, build_.bucket(b).gradients);
     reduction.flush();
     run_before(spec_.plain_steps(), std::span(steps).first(plain));
     run_from(spec_.plain_steps(), std::span(steps).subspan(plain));
@@ -153,27 +153,27 @@ class Finish {
       squares.push_back(build_.zero_of(of_experts));
       for (const BucketId b : buckets.keys())
         if (buckets[b].experts && !buckets[b].frozen) square(b, of_experts);
-      build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
+      build_.compute(Phase::optimizer, "norm", std::move(squares));
       squares.clear();
       const GroupId parts = spec_.squares_parts_apart() ? groups_.of(true).tensor : GroupId();
       for (const GroupId group : {groups_.expert, parts})
         if (group)
           build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, group, build_.whole(of_experts),
-                            build_.whole(of_experts), -1, {});
+                            build_.whole(of_experts));
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
       squares.back().scale = 1.0 / spec_.times_experts_are_squared();  // what the sum that follows would count so often
     }
     for (const BucketId b : buckets.keys())
       if (!buckets[b].frozen && (!apart || !buckets[b].experts)) square(b, norm_squared_);
-    build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
+    build_.compute(Phase::optimizer, "norm", std::move(squares));
     if (groups_.norm)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
-                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, {});
+                        build_.whole(norm_squared_), build_.whole(norm_squared_));
     // Stages that clip by their own norms use one norm if they share a table; otherwise its copies would drift apart.
     if (spec_.stages.asynchronous() && shares_table())
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
-                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, {});
+                        build_.whole(norm_squared_), build_.whole(norm_squared_));
     const BufferId scaling = build_.result().scaling;
     std::vector<int> in = {build_.view(build_.whole(norm_squared_))};
     std::vector<Op> ops;
@@ -186,18 +186,18 @@ class Finish {
         {build_.view(build_.whole(build_.result().gradient_norm)), build_.view(build_.whole(coefficient_))}));
     if (scaling)  // the coefficient has removed the old scale; the next step uses the new one
       ops.push_back(build_.flat(OpKind::loss_scale, DType::fp32, 4, {}, {build_.view(build_.whole(scaling))}));
-    build_.compute(Phase::optimizer, -1, "clip", std::move(ops));
+    build_.compute(Phase::optimizer, "clip", std::move(ops));
   }
 
   // All ranks must agree whether to skip the step. Ranks that have summed one norm together read the same value.
   // Replicas or sub-groups, each of which has the norm of its own copy of the gradients, exchange the flag.
   void agree_on_overflow(BufferId scaling) {
     const View flag{scaling, 3, 1};
-    build_.compute(Phase::optimizer, -1, "overflow",
+    build_.compute(Phase::optimizer, "overflow",
                    {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
                                 {build_.view(flag)})});
     if (const GroupId others = zero_ == 0 ? groups_.data : groups_.copies)
-      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, others, flag, flag, -1, {},
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, others, flag, flag, {}, {},
                         Reduce::maximum);
   }
 
@@ -205,7 +205,8 @@ class Finish {
   const Groups& groups_;
   const PlanSpec& spec_;
   const models::Model& model_;
-  int zero_, stage_;
+  int zero_;
+  StageId stage_;
   BucketId shared_;
   BufferId norm_squared_, coefficient_;
 };

@@ -12,7 +12,8 @@ struct StepEnd {
   const Groups& groups;
   const PlanSpec& spec;
   const models::Model& model;
-  int zero = 0, stage = 0;
+  int zero = 0;
+  StageId stage;
   BucketId shared = {};  ///< bucket of the tied token table, if the stage has it
   BufferId norm_squared, coefficient;
 };

@@ -130,7 +130,7 @@ class RecommenderLowering {
     build_.open("begin");
     std::vector<Op> ops = {build_.zero_of(class_.loss)};
     if (!options_.forward_only) ops.push_back(build_.zero_of(norm_squared_));
-    build_.compute(options_.forward_only ? Phase::reporting : Phase::optimizer, -1, "zero", std::move(ops));
+    build_.compute(options_.forward_only ? Phase::reporting : Phase::optimizer, "zero", std::move(ops));
   }
 
   [[nodiscard]] DenseLayers::Mlp bottom_mlp() const { return {.prefix = "bot_l.", .widths = model_.bottom_widths()}; }
@@ -144,7 +144,7 @@ class RecommenderLowering {
     dense_features_ = make("dense", n * model_.dense_features, DType::fp32, Purpose::input);
     labels_ = make("labels", n, DType::fp32, Purpose::input);
     indices_ = make("indices", n * words, DType::int32, Purpose::input);
-    build_.compute(Phase::input, -1, "load_clicks",
+    build_.compute(Phase::input, "load_clicks",
                    {op_of(OpKind::load_clicks, n, model_.dense_features, words, {},
                           {view(dense_features_), view(labels_), view(indices_)})});
     if (layout_.sharded()) tables_.find_rows(indices_);
@@ -172,7 +172,7 @@ class RecommenderLowering {
                           n * layout_.replicated_columns, {view(indices_), view(tables.parameters)}, {view(local_)}));
       ops.back().capacity = distinct_replicated_rows(layout_);
     }
-    build_.compute(Phase::forward, -1, "bottom_mlp", std::move(ops));
+    build_.compute(Phase::forward, "bottom_mlp", std::move(ops));
   }
 
   void interaction_forward() {
@@ -181,7 +181,7 @@ class RecommenderLowering {
     std::vector<int> in = {pooled ? view(pooled) : -1, view(bottom_.back())};
     if (local_) in.push_back(view(local_));
     top_input_ = interaction_.forward(std::move(in), ops);
-    build_.compute(Phase::forward, -1, "interaction", std::move(ops));
+    build_.compute(Phase::forward, "interaction", std::move(ops));
     tables_.arrived();
   }
 
@@ -191,7 +191,7 @@ class RecommenderLowering {
     ops.push_back(
         op_of(OpKind::click_loss, layout_.samples, 1, 0, {view(top_.back()), view(labels_)}, {view(class_.loss)}));
     ops.back().scale = 1.0 / static_cast<double>(spec_.shape.batch);
-    build_.compute(Phase::forward, -1, "top_mlp", std::move(ops));
+    build_.compute(Phase::forward, "top_mlp", std::move(ops));
   }
 
   // -- backward -------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class RecommenderLowering {
     ops.back().scale = 1.0 / static_cast<double>(spec_.shape.batch);
     const BufferId dtop = dense_.backward(top_mlp(), top_input_, top_, dlogits, true, ops);
     const BufferId dfeatures = interaction_.backward(dtop, ops);
-    build_.compute(Phase::backward, -1, "top_mlp", std::move(ops));
+    build_.compute(Phase::backward, "top_mlp", std::move(ops));
     const BufferId dbottom = split_gradients(dfeatures);
     reduce(kTop);
     bottom_backward(dbottom);
@@ -212,7 +212,7 @@ class RecommenderLowering {
     if (!layout_.replicated.empty()) reduce(kTables);
     if (lookups_ && data_ && !served_) {
       const View v = build_.whole(lookups_);
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, {});
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v);
     }
     if (layout_.sharded() && !served_) tables_.update(norm_squared_);
   }
@@ -229,7 +229,7 @@ class RecommenderLowering {
     if (local_) out.push_back(view(dlocal_));
     std::vector<Op> ops = {dense_.value_op(OpKind::pooled_split, n, joined, 0, {view(dfeatures)}, std::move(out))};
     const BufferId sent = sharded ? tables_.encoded(gradients, ops) : BufferId();
-    build_.compute(Phase::backward, -1, "split_gradients", std::move(ops));
+    build_.compute(Phase::backward, "split_gradients", std::move(ops));
     if (sharded) tables_.return_gradients(sent);
     return dbottom;
   }
@@ -244,13 +244,13 @@ class RecommenderLowering {
       ops.push_back(op_of(OpKind::embedding_lookup_grad, replicated_lookups(layout_), model_.embedding_dim,
                           layout_.replicated_elements, {view(indices_), view(dlocal_)}, std::move(out)));
     }
-    build_.compute(Phase::backward, -1, "bottom_mlp", std::move(ops));
+    build_.compute(Phase::backward, "bottom_mlp", std::move(ops));
   }
 
   void reduce(BucketId bucket) {
     if (!data_ || served_) return;
     const View v = build_.whole(build_.bucket(bucket).gradients);
-    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, bucket);
+    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, bucket);
   }
 
   void finish() {

@@ -50,7 +50,7 @@ class Activations {
         std::find_if(life.uses.begin(), life.uses.end(), [&](const Place& p) { return of_backward(rewrite_.step(p)); });
     if (first == life.uses.begin() || first == life.uses.end()) return;
     for (auto use = first; use != life.uses.end(); ++use)
-      if (rewrite_.step(*use).layer < 0) return;  // of the head or the embedding, or a message
+      if (!rewrite_.step(*use).layer) return;  // of the head or the embedding, or a message
     const Place out = *std::prev(first);
     if (out.block >= first->block) return;
     const int run = run_at(runs_[at(first->block)], *first);

@@ -67,7 +67,7 @@ void report_pushed_loss(ClassBuilder& build, const PlanSpec& spec) {
   if (spec.states.staleness == 0) return;
   const BufferId losses = build.buffer(kLosses, Purpose::scalars, DType::fp32, 1, true);
   const View loss = build.whole(build.result().loss);
-  build.compute(Phase::reporting, -1, "loss",
+  build.compute(Phase::reporting, "loss",
                 {build.flat(OpKind::copy, DType::fp32, 1, {build.view(build.whole(losses))}, {build.view(loss)})});
 }
 
@@ -96,24 +96,24 @@ void lower_served(const StepEnd& end) {
     pushes.back().write(0);
     for (Op& op : squares_of(build, groups, end.spec, b, end.norm_squared)) squares.push_back(std::move(op));
   }
-  build.compute(Phase::optimizer, -1, "norm", std::move(squares));
+  build.compute(Phase::optimizer, "norm", std::move(squares));
   const View norm = build.whole(end.norm_squared);
   if (groups.tensor)
-    build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups.tensor, norm, norm, -1, {});
+    build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups.tensor, norm, norm);
   build.compute(
-      Phase::optimizer, -1, "clip",
+      Phase::optimizer, "clip",
       {build.flat(OpKind::clip_coefficient, DType::fp32, 1, {build.view(norm)},
                   {build.view(build.whole(build.result().gradient_norm)), build.view(build.whole(end.coefficient))})});
   const BufferId loss = build.result().loss;
   report_pushed_loss(build, end.spec);
   build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_gather, groups.data,
-                   build.whole(end.coefficient), build.whole(coefficients), -1, {});
+                   build.whole(end.coefficient), build.whole(coefficients));
   for (OutlineWriter& push : pushes) push.write(1);
 
   build.open("finish");
   lower_update(build, groups, end.spec, coefficients);
   build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups.data, build.whole(loss),
-                   build.whole(loss), -1, {});
+                   build.whole(loss));
 }
 
 void serve(const Plan& plan, RankClass& c) {

@@ -34,7 +34,7 @@ class Partition {
     if (first == life.uses.begin() || first == life.uses.end()) return;
     // A block's input is what recomputation reads first. That of the head has no layer.
     const Step& reader = rewrite_.step(*first);
-    if (reader.phase != Phase::recompute || reader.layer < 0) return;
+    if (reader.phase != Phase::recompute || !reader.layer) return;
     // A received buffer has a place that no message under way uses. Anywhere else, two stages that send to each other
     // could wait for each other's memory.
     if (rewrite_.step(life.birth).kind == StepKind::recv) return;

@@ -18,7 +18,7 @@ std::vector<BufferId> PassBuckets::gather(const StageLayer& layer, const char* s
     }
     const BufferId full = build_.buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
                                         expand_options(spec_).dtype, bucket.elements);
-    OutlinedBucket bound = outlined(build_, b, static_cast<std::int32_t>(layer.layer));
+    OutlinedBucket bound = outlined(build_, b, layer.layer);
     buffer_of(bound, Memory::parameters) = full;
     write_outline(build_, groups_, std::move(gather), bound);
     holders.push_back(full);
@@ -51,16 +51,15 @@ PassBuckets::Gradients PassBuckets::gradients_of(const StageLayer& layer) {
 }
 
 void PassBuckets::reduce(const StageLayer& layer, const std::vector<BufferId>& gradients) {
-  const auto index = static_cast<std::int32_t>(layer.layer);
   for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
     const BucketId b = layer.buckets[i];
     if (spec_.compresses()) {
-      compressed_.add(b, gradients[i], index);
+      compressed_.add(b, gradients[i], layer.layer);
       continue;
     }
     if (build_.bucket(b).frozen) continue;
     const Reducing reducing{build_, groups_, spec_, Reduces::in_every_pass};
-    OutlineWriter writer = reducing.of(b, gradients[i], index, label(layer) + ".");
+    OutlineWriter writer = reducing.of(b, gradients[i], layer.layer, label(layer) + ".");
     writer.write(0);
     sums_.add(std::move(writer), gradients[i]);
   }

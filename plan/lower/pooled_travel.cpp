@@ -116,14 +116,14 @@ void PooledTravel::exchange(Phase phase, PooledWay way, View from, View to) {
     const std::int64_t first = phase == Phase::forward ? 0 : 2;
     counted = {view(first), view(first + 1), 1, mean_slot_share(layout_, way, type)};
   }
-  build_.exchange(phase, stream_, nodes ? groups_.places : groups_.all, from, to, -1, counted);
+  build_.exchange(phase, stream_, nodes ? groups_.places : groups_.all, from, to, {}, counted);
 }
 
 void PooledTravel::by_ranks(Phase phase, BufferId from, BufferId to) {
   build_.collective(phase, Stream::exchange,
                     phase == Phase::forward ? CollectiveKind::reduce_scatter : CollectiveKind::all_gather, groups_.all,
                     slots_at(from, phase, start_of(phase), PooledWay::ranks),
-                    slots_at(to, phase, goal_of(phase), PooledWay::ranks), -1, {});
+                    slots_at(to, phase, goal_of(phase), PooledWay::ranks));
 }
 
 // Between the two messages a rank has sums, or gradients, of its own node's columns for all ranks of its place.
@@ -137,7 +137,7 @@ void PooledTravel::by_nodes(Phase phase, BufferId from, BufferId to, std::vector
   const View whole = build_.whole(between);
   if (!forward) exchange(phase, PooledWay::node, near, whole);
   build_.collective(phase, Stream::exchange, forward ? CollectiveKind::reduce_scatter : CollectiveKind::all_gather,
-                    groups_.node, forward ? near : whole, forward ? whole : far, -1, {});
+                    groups_.node, forward ? near : whole, forward ? whole : far);
   if (forward) exchange(phase, PooledWay::node, whole, far);
 }
 

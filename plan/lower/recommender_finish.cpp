@@ -23,8 +23,7 @@ void norm(const RecommenderEnd& end) {
   ClassBuilder& build = end.build;
   const View squares = build.whole(end.norm_squared);
   if (end.layout.sharded() && end.tables)
-    build.collective(Phase::optimizer, Stream::exchange, CollectiveKind::all_reduce, end.tables, squares, squares, -1,
-                     {});
+    build.collective(Phase::optimizer, Stream::exchange, CollectiveKind::all_reduce, end.tables, squares, squares);
   std::vector<Op> ops;
   for (const Bucket& b : build.result().buckets) {
     ops.push_back(build.flat(OpKind::norm_squared, DType::fp32, b.elements, {view(end, b.gradients)},
@@ -33,7 +32,7 @@ void norm(const RecommenderEnd& end) {
   }
   ops.push_back(build.flat(OpKind::clip_coefficient, DType::fp32, 1, {view(end, end.norm_squared)},
                            {view(end, build.result().gradient_norm), view(end, end.coefficient)}));
-  build.compute(Phase::optimizer, -1, "norm", std::move(ops));
+  build.compute(Phase::optimizer, "norm", std::move(ops));
 }
 
 void update(const RecommenderEnd& end, BucketId id) {
@@ -43,7 +42,7 @@ void update(const RecommenderEnd& end, BucketId id) {
     const std::int64_t elements = end.layout.replicated_elements;
     Op op = replicated_update(end, elements, build.view({b.gradients, 0, elements}),
                               end.lookups ? view(end, end.lookups) : -1, build.view({b.parameters, 0, elements}));
-    build.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = id;
+    build.compute(Phase::optimizer, "update_tables", {std::move(op)}).bucket = id;
     return;
   }
   const OptimizerTraits& traits = traits_of(end.spec.states.optimizer);
@@ -52,7 +51,7 @@ void update(const RecommenderEnd& end, BucketId id) {
   Op op = build.flat(traits.update, DType::fp32, b.elements, {view(end, b.gradients), view(end, end.coefficient)},
                      std::move(out));
   if (traits.update == OpKind::momentum_update) op.rule = traits.rule;
-  build.compute(Phase::optimizer, -1, name_of(end.spec.states.optimizer), {std::move(op)}).bucket = id;
+  build.compute(Phase::optimizer, name_of(end.spec.states.optimizer), {std::move(op)}).bucket = id;
 }
 
 }  // namespace
@@ -70,7 +69,7 @@ Op replicated_update(const RecommenderEnd& end, std::int64_t elements, int gradi
 void report_loss(const RecommenderEnd& end) {
   if (!end.data || !end.reports) return;
   const View loss = end.build.whole(end.build.result().loss);
-  end.build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, end.data, loss, loss, -1, {});
+  end.build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, end.data, loss, loss);
 }
 
 void lower_updates(const RecommenderEnd& end) {

@@ -27,7 +27,7 @@ View own_of(BufferId buffer) {
 void norms(const RecommenderEnd& end) {
   ClassBuilder& build = end.build;
   const View squares = build.whole(end.norm_squared);
-  build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, end.data, squares, squares, -1, {});
+  build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, end.data, squares, squares);
   const BufferId norms = build.buffer("worker_norms", Purpose::scalars, DType::fp32, end.spec.mesh.data, true);
   const auto of = [&](BufferId buffer, int worker) { return build.view({buffer, worker, 1}); };
   std::vector<Op> ops;
@@ -36,7 +36,7 @@ void norms(const RecommenderEnd& end) {
                              {of(norms, w), of(end.coefficient, w)}));
   ops.push_back(build.flat(OpKind::copy, DType::fp32, 1, {build.view(own_of(norms))},
                            {build.view(build.whole(build.result().gradient_norm))}));
-  build.compute(Phase::optimizer, -1, "norm", std::move(ops));
+  build.compute(Phase::optimizer, "norm", std::move(ops));
 }
 
 // Updates a server's shard of the replicated tables, worker by worker.
@@ -49,9 +49,9 @@ void update_replicated(const RecommenderEnd& end, BucketId id, BufferId received
   const Op op = replicated_update(end, shard, build.view({b.received, 0, shard}), lookups, build.view(own));
   std::vector<Op> ops;
   add_turns(build, op, end.spec.mesh.data, {b.received, received_lookups}, ops);
-  build.compute(Phase::optimizer, -1, "update_tables", std::move(ops)).bucket = id;
+  build.compute(Phase::optimizer, "update_tables", std::move(ops)).bucket = id;
   build.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, end.data, own,
-                   build.whole(b.parameters), -1, id);
+                   build.whole(b.parameters), id);
 }
 
 // Before lives are settled.
@@ -80,7 +80,7 @@ BufferId copied(ClassBuilder& build, BufferId buffer) {
   const std::int64_t elements = b.elements;
   const BufferId copy = build.buffer(b.name + ".pushed", b.purpose, dtype, elements, true);
   build.compute(
-      Phase::gradient_reduce, -1, "counts",
+      Phase::gradient_reduce, "counts",
       {build.flat(OpKind::copy, dtype, elements, {build.view(build.whole(buffer))}, {build.view(build.whole(copy))})});
   return copy;
 }
@@ -119,12 +119,12 @@ BufferId lower_push(const RecommenderEnd& end, const std::function<void()>& tabl
                                  {build.view(own_of(end.norm_squared))}));
     squares.back().accumulate = true;
   }
-  if (end.reports) build.compute(Phase::optimizer, -1, "norm", std::move(squares));
+  if (end.reports) build.compute(Phase::optimizer, "norm", std::move(squares));
   report_pushed_loss(build, end.spec);
   tables();
   const auto push = [&](BufferId from, BufferId to, BucketId bucket) {
     build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_to_all, end.data, build.whole(from),
-                     build.whole(to), -1, bucket);
+                     build.whole(to), bucket);
   };
   for (const BucketId b : buckets.keys()) push(buckets[b].gradients, buckets[b].received, b);
   if (!end.lookups) return {};

@@ -72,7 +72,7 @@ Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
     CompressedReduction reduction(build, groups, spec, Reduces::in_the_last_pass);
     for (; at != buckets.end() && at->first.entry == e; ++at)
       behind[at->first] = steps_of(build, [&] {
-        for (const BucketId b : at->second) reduction.add(b, build.bucket(b).gradients, -1);
+        for (const BucketId b : at->second) reduction.add(b, build.bucket(b).gradients);
       });
     const std::int32_t block = c.program[static_cast<std::size_t>(e)].block;
     const auto last = static_cast<std::int32_t>(c.blocks[static_cast<std::size_t>(block)].steps.size()) - 1;

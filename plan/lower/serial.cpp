@@ -99,7 +99,7 @@ base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster 
   Schedule schedule = lower(*one, plain);
   if (own && !options.forward_only) {
     RankClass& only = schedule.classes.front();
-    only = rewritten(split, std::move(only), stage_parameters(*one, 0).shared);
+    only = rewritten(split, std::move(only), stage_parameters(*one, kFirstStage).shared);
     schedule.spec.compression = spec.compression;  // gives the rank of the factors
     if (!options.zero_gradients) write_first(only);
   }

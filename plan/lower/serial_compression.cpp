@@ -239,7 +239,7 @@ std::int32_t take_and_sum(SerialStep& to, const PlanSpec& spec, ReplicaTurns& tu
 void compress_in_turns(SerialStep& to, const Plan& split, BucketId shared) {
   const PlanSpec& spec = split.spec();
   const int zero = spec.states.zero_stage;
-  const bool ends_apart = zero >= 2 || (spec.mesh.pipeline > 1 && spec.head_stage() != 0);
+  const bool ends_apart = zero >= 2 || (spec.mesh.pipeline > 1 && spec.head_stage() != kFirstStage);
   const bool apart = shared.exists() && ends_apart;
   ReplicaTurns turns(to, split, shared, apart);
   std::int32_t sum = -1;

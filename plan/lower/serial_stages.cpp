@@ -16,12 +16,13 @@ using models::OpKind;
 namespace {
 
 // The stage of the split plan that has the step's layer.
-int stage_of(const Plan& split, const Step& step) {
-  const PlanSpec& spec = split.spec();
-  if (step.layer < 0) return step.part == "embedding" ? 0 : spec.mesh.pipeline - 1;
-  int stage = 0;
-  while (stage + 1 < spec.mesh.pipeline && split.first_layer(stage + 1) <= step.layer) ++stage;
-  return stage;
+StageId stage_of(const Plan& split, const Step& step) {
+  const Mesh& mesh = split.spec().mesh;
+  if (!step.layer) return step.part == "embedding" ? kFirstStage : mesh.last_stage();
+  StageId found = kFirstStage;
+  for (const StageId stage : mesh.stages())
+    if (split.first_layer(stage) <= step.layer.number()) found = stage;
+  return found;
 }
 
 }  // namespace
@@ -42,25 +43,25 @@ void age_weights(SerialStep& to, const Plan& split) {
 }
 
 void clip_by_stages(SerialStep& to, const Plan& split, BucketId shared) {
-  const int pipeline = split.spec().mesh.pipeline;
+  const Mesh& mesh = split.spec().mesh;
   const bool tied = shared.exists();
-  base::ById<BucketId, int> stage(to.made.buckets.size(), -1);
+  base::ById<BucketId, StageId> stage(to.made.buckets.size());
   for (const Step& step : to.block("forward").steps)
     for (std::size_t b = 0; b < to.made.buckets.size(); ++b)
       for (const BufferId buffer : {to.made.buckets[b].parameters, to.made.buckets[b].stashed})
-        if (stage[b] < 0 && buffer && std::find(step.reads.begin(), step.reads.end(), buffer) != step.reads.end())
-          stage[b] = stage_of(split, step) == pipeline - 1 && tied ? 0 : stage_of(split, step);
+        if (!stage[b] && buffer && std::find(step.reads.begin(), step.reads.end(), buffer) != step.reads.end())
+          stage[b] = stage_of(split, step) == mesh.last_stage() && tied ? kFirstStage : stage_of(split, step);
   const std::size_t clip = place_of(to.block("finish"), "clip"), norm = place_of(to.block("finish"), "norm");
   const BufferId coefficient = to.made.views[at(to.block("finish").steps[clip].ops.front().out.at(1))].buffer;
   const std::vector<Op> squares = to.block("finish").steps[norm].ops;  // one per bucket, in order
-  const std::int64_t stages = pipeline;
+  const std::int64_t stages = mesh.pipeline;
   const BufferId totals = to.persistent("stage_norms_squared", Purpose::scalars, DType::fp32, stages),
                  norms = to.persistent("stage_norms", Purpose::scalars, DType::fp32, stages),
                  coefficients = to.persistent("stage_clip_coefficients", Purpose::scalars, DType::fp32, stages);
   std::vector<Op> ops = {to.build.zero_of(totals)};
   for (std::size_t b = 0; b < to.made.buckets.size(); ++b) {
     ops.push_back(squares.at(b));
-    ops.back().out = {to.part(totals, stage[b], 1)};
+    ops.back().out = {to.part(totals, stage[b].number(), 1)};
   }
   for (std::int64_t s = 0; s < stages; ++s)
     ops.push_back(to.build.flat(OpKind::clip_coefficient, DType::fp32, 1, {to.part(totals, s, 1)},
@@ -74,7 +75,7 @@ void clip_by_stages(SerialStep& to, const Plan& split, BucketId shared) {
     for (Op& op : step.ops)
       for (int& operand : op.in)
         if (operand >= 0 && to.made.views[at(operand)].buffer == coefficient)
-          operand = to.part(coefficients, stage[step.bucket], 1);
+          operand = to.part(coefficients, stage[step.bucket].number(), 1);
     to.settle(step);
   }
 }

@@ -24,14 +24,14 @@ Block& SerialStep::block(const char* name) {
 
 Step SerialStep::step_of(Phase phase, const char* name, std::vector<Op> ops) {
   build.open("");
-  Step step = build.compute(phase, -1, name, std::move(ops));
+  Step step = build.compute(phase, name, std::move(ops));
   made.blocks.pop_back();
   return step;
 }
 
 std::int32_t SerialStep::block_of(const std::string& name, Phase phase, std::vector<Op> ops) {
   build.open(name);
-  build.compute(phase, -1, name, std::move(ops));
+  build.compute(phase, name, std::move(ops));
   return static_cast<std::int32_t>(made.blocks.size()) - 1;
 }
 

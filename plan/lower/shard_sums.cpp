@@ -8,7 +8,7 @@ void ShardSums::flush() {
   std::vector<models::Op> ops;
   for (Sum& sum : pending_)
     for (models::Op& op : sum.reduction.operators(sum.reduction.parts() - 1)) ops.push_back(std::move(op));
-  build_.compute(Phase::gradient_reduce, -1, "accumulate", std::move(ops));
+  build_.compute(Phase::gradient_reduce, "accumulate", std::move(ops));
   if (keeps_)
     for (const Sum& sum : pending_) build_.keep(sum.gradients);
   pending_.clear();

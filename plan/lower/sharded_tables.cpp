@@ -27,16 +27,16 @@ void ShardedTables::find_rows(BufferId indices) {
   // samples.
   const std::int64_t sorted = step_.exchanges_indices ? step_.layout.samples : step_.layout.samples * members();
   Op op = op_of(OpKind::bucketise_indices, sorted, words, words, {view(indices)}, std::move(out));
-  build_.compute(Phase::forward, -1, "bucketise", {std::move(op)});
+  build_.compute(Phase::forward, "bucketise", {std::move(op)});
   lengths_ = sent_lengths;
   bags_ = sent_indices;
   if (members() > 1 && step_.exchanges_indices) {
     lengths_ = make("lengths", lengths, DType::int32);
     build_.exchange(Phase::forward, Stream::exchange, step_.groups.all, build_.whole(sent_lengths),
-                    build_.whole(lengths_), -1);
+                    build_.whole(lengths_));
     bags_ = make("bags", room, DType::int32);
     build_.exchange(Phase::forward, Stream::exchange, step_.groups.all, build_.whole(sent_indices), build_.whole(bags_),
-                    -1, {view(sent_lengths), view(lengths_), step_.layout.words, mean_index_share(step_.layout)});
+                    {}, {view(sent_lengths), view(lengths_), step_.layout.words, mean_index_share(step_.layout)});
   }
   keep_sent({sent_lengths, sent_indices});
 }
@@ -57,7 +57,7 @@ void ShardedTables::look_up() {
   ops.back().dtype = step_.stored();
   ops.back().capacity = most_distinct_rows(step_.layout);
   const BufferId sent = travel_.encoded(Phase::forward, pooled, ops);
-  build_.compute(Phase::forward, -1, "embedding", std::move(ops));
+  build_.compute(Phase::forward, "embedding", std::move(ops));
   release_sent();
   received_ = travel_.send(Phase::forward, sent, sent_pooled_);
 }
@@ -97,11 +97,11 @@ BufferId ShardedTables::row_squares(const std::vector<int>& in, std::vector<Op>&
   const BufferId squares = make("row_squares", step_.turns() * step_.layout.squares, DType::fp32);
   const Op op = op_of(OpKind::embedding_bag_squares, most.count / step_.turns(), most.width, 0, in, {view(squares)});
   add_turns(build_, op, step_.turns(), {squares}, ops);
-  build_.compute(Phase::backward, -1, "row_squares", std::exchange(ops, {}));
+  build_.compute(Phase::backward, "row_squares", std::exchange(ops, {}));
   release_sent();
   const View v = build_.whole(squares);
   build_.collective(Phase::gradient_reduce, step_.served() ? Stream::data : Stream::exchange,
-                    CollectiveKind::all_reduce, step_.served() ? step_.data : step_.groups.all, v, v, -1, {});
+                    CollectiveKind::all_reduce, step_.served() ? step_.data : step_.groups.all, v, v);
   return squares;
 }
 
@@ -124,7 +124,7 @@ void ShardedTables::update(BufferId norm_squared) {
   op.dtype = step_.stored();
   op.capacity = step_.served() ? std::min(most_distinct_rows(step_.layout), op.n) : most_distinct_rows(step_.layout);
   add_turns(build_, op, step_.turns(), {squares, norm_squared}, ops);
-  build_.compute(Phase::optimizer, -1, "update_tables", std::move(ops));
+  build_.compute(Phase::optimizer, "update_tables", std::move(ops));
   release_sent();
 }
 

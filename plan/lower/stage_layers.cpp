@@ -1,6 +1,8 @@
 // Names and places of a stage's layers, and the extra buffers of a mixture of experts.
 #include "plan/lower/stage_layers.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +19,7 @@ using models::TensorRole;
 std::string label(const StageLayer& layer) {
   switch (layer.kind) {
     case models::LayerKind::embedding: return "embedding";
-    case models::LayerKind::block: return "h." + std::to_string(layer.layer);
+    case models::LayerKind::block: return fmt::format("h.{}", layer.layer);
     case models::LayerKind::head: return "head";
   }
   return "?";
@@ -70,14 +72,14 @@ std::map<TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan
     out[input.role] = build.buffer(input.name, Purpose::input, DType::int32, input.elements);
     load.out.back() = build.view(build.whole(out[input.role]));
   }
-  build.compute(Phase::input, -1, "load_tokens", {std::move(load)});
+  build.compute(Phase::input, "load_tokens", {std::move(load)});
   return out;
 }
 
-std::int64_t mixture_of(const models::Model& model, models::LayerKind kind, std::int64_t layer) {
-  if (kind == models::LayerKind::embedding || (kind == models::LayerKind::head && !model.further.any())) return -1;
-  const std::int64_t block = kind == models::LayerKind::head ? model.layers : layer;
-  return model.has_experts(block) ? block : -1;
+LayerId mixture_of(const models::Model& model, models::LayerKind kind, LayerId layer) {
+  if (kind == models::LayerKind::embedding || (kind == models::LayerKind::head && !model.further.any())) return {};
+  const LayerId block = kind == models::LayerKind::head ? LayerId(model.layers) : layer;
+  return model.has_experts(block.written()) ? block : LayerId();
 }
 
 void add_expert_buffers(ClassBuilder& build, const models::Model& model, const std::vector<StageLayer>& layers_of,
@@ -85,8 +87,7 @@ void add_expert_buffers(ClassBuilder& build, const models::Model& model, const s
   RankClass& rank_class = build.result();
   const models::Experts& experts = model.experts;
   for (const StageLayer& layer : layers_of)
-    if (const std::int64_t mixture = mixture_of(model, layer.kind, layer.layer); mixture >= 0)
-      rank_class.expert_layers.push_back(mixture);
+    if (const LayerId mixture = mixture_of(model, layer.kind, layer.layer)) rank_class.expert_layers.push_back(mixture);
   // A mirrored stage has its chunks the other way round, and the two add up their tallies.
   std::sort(rank_class.expert_layers.begin(), rank_class.expert_layers.end());
   const auto layers = static_cast<std::int64_t>(rank_class.expert_layers.size());

@@ -26,8 +26,8 @@ namespace orrery::plan {
                                                                  bool heads);
 
 /// The number of a layer's mixture among the model's blocks; that of a module that predicts further, which is a part of
-/// the head, comes behind them. -1: it has none.
-[[nodiscard]] std::int64_t mixture_of(const models::Model& model, models::LayerKind kind, std::int64_t layer);
+/// the head, comes behind them. None: it has no mixture.
+[[nodiscard]] LayerId mixture_of(const models::Model& model, models::LayerKind kind, LayerId layer);
 
 /// Buffers of a mixture of experts: its layers' counts, their sums, and the biases of the choice (RankClass::tally and
 /// the next members). An evaluation has no counts.

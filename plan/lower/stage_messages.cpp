@@ -34,7 +34,7 @@ void StageMessages::receive(BufferId buffer, Phase phase, int chunk) {
 
 int StageMessages::to_neighbour(bool ahead, int chunk) const {
   const PlanSpec& spec = plan_.spec();
-  return spec.stage_at(spec.place_of(stage_, chunk) + (ahead ? 1 : -1)) - stage_;
+  return spec.stage_at(spec.place_of(stage_, chunk) + (ahead ? 1 : -1)).number() - stage_.number();
 }
 
 }  // namespace orrery::plan

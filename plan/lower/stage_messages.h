@@ -9,7 +9,7 @@ namespace orrery::plan {
 class StageMessages {
  public:
   /// All references must outlive this.
-  StageMessages(const Plan& plan, int stage, ClassBuilder& build) : plan_(plan), stage_(stage), build_(build) {}
+  StageMessages(const Plan& plan, StageId stage, ClassBuilder& build) : plan_(plan), stage_(stage), build_(build) {}
 
   /// A buffer for one rank's rows between two stages.
   [[nodiscard]] BufferId buffer(const std::string& name);
@@ -23,7 +23,7 @@ class StageMessages {
   [[nodiscard]] int to_neighbour(bool ahead, int chunk) const;
 
   const Plan& plan_;
-  int stage_;
+  StageId stage_;
   ClassBuilder& build_;
 };
 

@@ -47,7 +47,7 @@ ShapeOf::ShapeOf(const Bucket& bucket, const PlanSpec& spec) {
   if (!whole_.matrices.empty()) shape_.whole = &whole_;
 }
 
-OutlinedBucket outlined(ClassBuilder& build, BucketId bucket, std::int32_t layer) {
+OutlinedBucket outlined(ClassBuilder& build, BucketId bucket, LayerId layer) {
   OutlinedBucket out{.bucket = bucket, .layer = layer};
   for (int memory = 0; memory < static_cast<int>(Memory::temporary); ++memory)
     out.buffers[at(memory)] = field_of(build.bucket(bucket), static_cast<Memory>(memory));
@@ -98,13 +98,13 @@ void OutlineWriter::write(int part) {
     if (item.is_message()) {
       const GroupId over = groups_.of(item.experts).over(item.over);
       ENSURE(over.exists(), "no group {} for bucket {}", static_cast<int>(item.over), bucket_.bucket);
-      build_.collective(item.phase, Stream::data, item.kind, over, view(item.source), view(item.target), bucket_.layer,
-                        bucket_.bucket);
+      build_.collective(item.phase, Stream::data, item.kind, over, view(item.source), view(item.target), bucket_.bucket,
+                        bucket_.layer);
       continue;
     }
     std::vector<Op> ops;
     for (const Op& op : item.ops) ops.push_back(bound(op));
-    build_.compute(item.phase, bucket_.layer, item.name, std::move(ops)).bucket = bucket_.bucket;
+    build_.compute(item.phase, item.name, std::move(ops), bucket_.layer).bucket = bucket_.bucket;
   }
 }
 

@@ -33,12 +33,12 @@ using BuffersByMemory = std::array<BufferId, kMemories>;
 /// its names stand for.
 struct OutlinedBucket {
   BucketId bucket = {};
-  std::int32_t layer = -1;
+  LayerId layer = {};
   BuffersByMemory buffers = {};
   std::string label = {};  ///< prefix of the names of temporary buffers
 };
 /// With the bucket's own buffers.
-[[nodiscard]] OutlinedBucket outlined(ClassBuilder& build, BucketId bucket, std::int32_t layer = -1);
+[[nodiscard]] OutlinedBucket outlined(ClassBuilder& build, BucketId bucket, LayerId layer = {});
 [[nodiscard]] BufferId& buffer_of(OutlinedBucket& bucket, Memory memory);
 
 class OutlineWriter {

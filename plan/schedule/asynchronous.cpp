@@ -17,11 +17,11 @@ namespace {
 
 class Stashing {
  public:
-  Stashing(const Plan& plan, int stage, const BlocksOfMoves& blocks, RankClass& rank_class)
+  Stashing(const Plan& plan, StageId stage, const BlocksOfMoves& blocks, RankClass& rank_class)
       : spec_(plan.spec()),
         stage_(stage),
         micro_batches_(static_cast<std::int32_t>(plan.micro_batches())),
-        ahead_(spec_.mesh.pipeline - 1 - stage),
+        ahead_(spec_.mesh.pipeline - 1 - stage.number()),
         delay_(weight_delay(spec_, stage)),
         blocks_(blocks),
         class_(rank_class) {}
@@ -88,7 +88,7 @@ class Stashing {
   }
 
   const PlanSpec& spec_;
-  int stage_;
+  StageId stage_;
   std::int32_t micro_batches_;
   std::int32_t ahead_;  ///< how many micro-batches forward passes run ahead of backward passes
   int delay_;
@@ -164,19 +164,20 @@ void read_versions(RankClass& c, Block& block, const std::function<bool(const St
   }
 }
 
-int weight_delay(const PlanSpec& spec, int stage) {
+int weight_delay(const PlanSpec& spec, StageId stage) {
   if (spec.states.staleness) return *spec.states.staleness;
   switch (traits_of(spec.stages.order).delay) {
     case WeightDelay::none: break;
     case WeightDelay::one: return 1;
-    case WeightDelay::stages_behind: return spec.mesh.pipeline - 1 - stage;
+    case WeightDelay::stages_behind: return spec.mesh.pipeline - 1 - stage.number();
     case WeightDelay::all_stages: return spec.mesh.pipeline - 1;
   }
   return 0;
 }
 
-int stages_with_norms(const Plan& plan) {
-  return plan.spec().mesh.pipeline - (plan.model().shares_table() && plan.spec().mesh.pipeline > 1 ? 1 : 0);
+base::Ids<StageId> stages_with_norms(const Plan& plan) {
+  const int pipeline = plan.spec().mesh.pipeline;
+  return base::Ids<StageId>(pipeline - (plan.model().shares_table() && pipeline > 1 ? 1 : 0));
 }
 
 int steps_in_flight(const RankClass& rank_class) {
@@ -263,7 +264,7 @@ std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t s
   return all;
 }
 
-void make_asynchronous(const Plan& plan, int stage, const BlocksOfMoves& blocks, RankClass& rank_class) {
+void make_asynchronous(const Plan& plan, StageId stage, const BlocksOfMoves& blocks, RankClass& rank_class) {
   Stashing(plan, stage, blocks, rank_class).run();
 }
 

@@ -25,11 +25,11 @@ namespace orrery::plan {
 
 /// d_s: how many steps older than its own the weights are that a mini-batch reads on a stage; with a parameter server
 /// the staleness; otherwise 0.
-[[nodiscard]] int weight_delay(const PlanSpec& spec, int stage);
+[[nodiscard]] int weight_delay(const PlanSpec& spec, StageId stage);
 
-/// Number of stages, from the first, whose squared gradient norms sum to the whole model's: all, or all but the last
+/// The stages, from the first, whose squared gradient norms sum to the whole model's: all, or all but the last one
 /// where that one clips with the first because they share the token table.
-[[nodiscard]] int stages_with_norms(const Plan& plan);
+[[nodiscard]] base::Ids<StageId> stages_with_norms(const Plan& plan);
 
 /// The number of training steps whose micro-batches a class holds at once; 1 where a step leaves nothing in flight.
 [[nodiscard]] int steps_in_flight(const RankClass& rank_class);
@@ -75,6 +75,6 @@ void read_versions(
 using BlocksOfMoves = std::map<std::pair<Move::Kind, int>, std::int32_t>;
 /// Private to plan/: takes a class lowered for one training step, with messages and lifetimes settled, and adds what
 /// asynchronous orders need: versions of weights and their readers, buffers that live across steps, and the program.
-void make_asynchronous(const Plan& plan, int stage, const BlocksOfMoves& blocks, RankClass& rank_class);
+void make_asynchronous(const Plan& plan, StageId stage, const BlocksOfMoves& blocks, RankClass& rank_class);
 
 }  // namespace orrery::plan

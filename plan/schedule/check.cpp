@@ -37,7 +37,7 @@ class Report {
 std::string place_text(const RankClass& c, const Block& block, std::size_t step) {
   const Step& s = block.steps[step];
   return fmt::format("stage {}, {} step {} ({}{})", c.stage, block.name, step, s.part,
-                     s.layer >= 0 ? fmt::format(" of layer {}", s.layer) : "");
+                     s.layer ? fmt::format(" of layer {}", s.layer) : "");
 }
 
 // -- one class: views, operands, births and deaths -------------------------------------------------------------------

@@ -204,10 +204,10 @@ Times times_of(const PlanSpec& spec, const std::vector<std::vector<Move>>& passe
       while (t.begin[s].size() < passes[s].size()) {
         const Move& pass = passes[s][t.begin[s].size()];
         const bool forward = pass.kind == Kind::forward;
-        const int place = spec.place_of(static_cast<int>(s), pass.chunk);
+        const int place = spec.place_of(StageId(s), pass.chunk);
         int begin = free[s];
-        const bool takes = pass.kind != Kind::weights && !(forward ? spec.begins(static_cast<int>(s), pass.chunk)
-                                                                   : spec.ends(static_cast<int>(s), pass.chunk));
+        const bool takes = pass.kind != Kind::weights &&
+                           !(forward ? spec.begins(StageId(s), pass.chunk) : spec.ends(StageId(s), pass.chunk));
         if (takes) {
           const int made = t.made(forward, place + (forward ? -1 : 1), pass.micro_batch);
           if (made < 0) break;
@@ -224,9 +224,11 @@ Times times_of(const PlanSpec& spec, const std::vector<std::vector<Move>>& passe
 
 // Messages are received in the order in which they are made, and each receive is posted before the pass during which
 // its message is made: every rank then sends and receives in one order of time, and no two wait for each other.
-std::vector<Move> with_messages(const PlanSpec& spec, int stage, const std::vector<Move>& passes, const Times& times) {
+std::vector<Move> with_messages(const PlanSpec& spec, StageId stage, const std::vector<Move>& passes,
+                                const Times& times) {
   struct Receive {
-    int made = 0, sender = 0;
+    int made = 0;
+    StageId sender;
     Move move;
   };
   std::vector<Receive> receives;
@@ -244,7 +246,7 @@ std::vector<Move> with_messages(const PlanSpec& spec, int stage, const std::vect
   std::vector<Move> out;
   std::size_t posted = 0;
   for (std::size_t i = 0; i < passes.size(); ++i) {
-    const int end = times.begin[static_cast<std::size_t>(stage)][i] + 1;
+    const int end = times.begin[stage.index()][i] + 1;
     while (posted < receives.size() && receives[posted].made < end) out.push_back(receives[posted++].move);
     const Move& pass = passes[i];
     out.push_back(pass);
@@ -275,8 +277,8 @@ std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t
   if (!weights_wait)
     for (std::vector<Move>& passes : out) passes = weights_at_once(passes);
   const Times times = times_of(spec, out, m);
-  for (int s = 0; s < stages; ++s)
-    out[static_cast<std::size_t>(s)] = with_messages(spec, s, out[static_cast<std::size_t>(s)], times);
+  for (const StageId stage : spec.mesh.stages())
+    out[stage.index()] = with_messages(spec, stage, out[stage.index()], times);
   return out;
 }
 
@@ -298,8 +300,8 @@ std::vector<std::vector<Move>> custom(const PassOrder& passes) {
         moves.push_back({Kind::weights, pass.micro_batch, chunk});
     }
   const Times times = times_of(spec, out, static_cast<std::int32_t>(passes.micro_batches()));
-  for (int s = 0; s < spec.mesh.pipeline; ++s)
-    out[static_cast<std::size_t>(s)] = with_messages(spec, s, out[static_cast<std::size_t>(s)], times);
+  for (const StageId stage : spec.mesh.stages())
+    out[stage.index()] = with_messages(spec, stage, out[stage.index()], times);
   return out;
 }
 
@@ -327,19 +329,19 @@ double paired_share(const std::vector<Move>& moves) {
   return passes == 0 ? 0 : static_cast<double>(paired) / static_cast<double>(passes);
 }
 
-double paired_share(const PlanSpec& spec, int stage, std::int64_t micro_batches) {
+double paired_share(const PlanSpec& spec, StageId stage, std::int64_t micro_batches) {
   if (spec.stages.asynchronous()) return 1;
   if (spec.stages.virtual_stages > 1 || spec.stages.splits_backward())
-    return paired_share(moves_of(spec, micro_batches)[static_cast<std::size_t>(stage)]);
+    return paired_share(moves_of(spec, micro_batches)[stage.index()]);
   std::vector<Move> moves;
-  for (const Turn& turn : turns(spec.stages.order, stage, spec.mesh.pipeline, micro_batches))
+  for (const Turn& turn : turns(spec.stages.order, stage.number(), spec.mesh.pipeline, micro_batches))
     moves.push_back({turn.forward ? Kind::forward : Kind::backward, turn.micro_batch});
   return paired_share(moves);
 }
 
-AsynchronousMoves asynchronous_moves(const PlanSpec& spec, int stage, std::int64_t micro_batches) {
+AsynchronousMoves asynchronous_moves(const PlanSpec& spec, StageId stage, std::int64_t micro_batches) {
   AsynchronousMoves out;
-  const std::int32_t ahead = spec.mesh.pipeline - 1 - stage;  // in micro-batches, before backward passes
+  const std::int32_t ahead = spec.mesh.pipeline - 1 - stage.number();  // in micro-batches, before backward passes
   const bool receives = spec.receives(stage, 0, true), sends = spec.sends(stage, 0, true);
   const auto forward = [&](std::vector<Move>& to, std::int32_t micro_batch) {
     to.push_back({Kind::forward, micro_batch});

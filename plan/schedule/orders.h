@@ -98,7 +98,7 @@ struct AsynchronousMoves {
   std::vector<Move> opening;  ///< of a run's first step alone, before the others
   std::vector<Move> every;
 };
-[[nodiscard]] AsynchronousMoves asynchronous_moves(const PlanSpec& spec, int stage, std::int64_t micro_batches);
+[[nodiscard]] AsynchronousMoves asynchronous_moves(const PlanSpec& spec, StageId stage, std::int64_t micro_batches);
 
 /// The most micro-batches whose activations a stage holds at once in that order.
 [[nodiscard]] std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches);

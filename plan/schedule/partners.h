@@ -15,6 +15,6 @@ namespace orrery::plan {
 [[nodiscard]] double paired_share(const std::vector<Move>& moves);
 
 /// The same of a plan's stage; 1 where the pipeline never drains.
-[[nodiscard]] double paired_share(const PlanSpec& spec, int stage, std::int64_t micro_batches);
+[[nodiscard]] double paired_share(const PlanSpec& spec, StageId stage, std::int64_t micro_batches);
 
 }  // namespace orrery::plan

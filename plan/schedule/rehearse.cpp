@@ -158,12 +158,12 @@ class Rehearsal : public Rendezvous<Rehearsal, PlacedRank> {
     if (step.kind != StepKind::compute) {
       const View& view = step.kind == StepKind::send ? step.source : step.target;
       text += fmt::format(" of {}", rank.rank_class->buffers[view.buffer].name);
-    } else if (step.layer >= 0) {
+    } else if (step.layer) {
       text += fmt::format(" of layer {}", step.layer);
     }
     if (step.kind == StepKind::send || step.kind == StepKind::recv)
-      text +=
-          fmt::format(" {} stage {}", step.kind == StepKind::send ? "to" : "from", rank.rank_class->stage + step.peer);
+      text += fmt::format(" {} stage {}", step.kind == StepKind::send ? "to" : "from",
+                          rank.rank_class->stage.number() + step.peer);
     if (visit.micro_batch >= 0) text += fmt::format(", micro-batch {}", visit.micro_batch);
     return text;
   }

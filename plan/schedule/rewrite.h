@@ -32,7 +32,7 @@ struct Life {
 /// Consecutive computations of a block that belong to one layer. In a block without passes over layers every
 /// computation is a run by itself.
 struct Run {
-  std::int32_t layer = -1;
+  LayerId layer;
   int first = 0, last = 0;  ///< compute steps
 };
 [[nodiscard]] std::vector<Run> runs_of(const Block& block);

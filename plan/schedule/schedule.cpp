@@ -71,9 +71,9 @@ std::int64_t Step::message_bytes(const Buffers& buffers) const {
 }
 
 const RankClass& Schedule::class_of(int rank) const {
-  const int stage = rank / spec.mesh.ranks_per_stage();
-  ENSURE(stage >= 0 && stage < static_cast<int>(classes.size()), "rank {} of {}", rank, spec.mesh.ranks());
-  return classes[static_cast<std::size_t>(stage)];
+  const StageId stage(rank / spec.mesh.ranks_per_stage());
+  ENSURE(stage.index() < classes.size(), "rank {} of {}", rank, spec.mesh.ranks());
+  return classes[stage];
 }
 
 std::int64_t Schedule::steady_from() const {

@@ -31,6 +31,7 @@
 #include "models/layers/expand.h"
 #include "models/operators/op.h"
 #include "plan/schedule/repeated.h"
+#include "plan/spec/ids.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::plan {
@@ -228,7 +229,7 @@ struct Step {
   StepKind kind = StepKind::compute;
   Stream stream = Stream::compute;
   Phase phase = Phase::forward;
-  std::int32_t layer = -1;           ///< block of the model; -1: embedding, head or none (see `part`)
+  LayerId layer = {};                ///< none: of the embedding, the head or no layer (see `part`)
   BucketId bucket = {};              ///< for gathers, reductions and the optimizer
   std::string part = {};             ///< short name for people and spans: "attention", "mlp", "head", "all_reduce"
   std::vector<models::Op> ops = {};  ///< compute
@@ -294,7 +295,7 @@ struct Progression<Entry> {
 using Entries = Repeated<Entry>;
 
 struct RankClass {
-  int stage = 0;
+  StageId stage = kFirstStage;
   int count = 0;           ///< ranks of the class
   int representative = 0;  ///< lowest rank of the class
   Buffers buffers;
@@ -318,9 +319,9 @@ struct RankClass {
   /// For a mixture of experts: for each of the stage's layers with experts, in order, the (2E+1) values of
   /// count_choices; their sums over layers and ranks; and the two losses (models::OpKind::balance_losses).
   BufferId tally, pooled, balance;
-  BufferId expert_biases;                        ///< by these layers: the (E) values of models::TensorRole::balance
-  std::vector<std::int64_t> expert_layers = {};  ///< which layers these are
-  BufferId scaling;                              ///< 4 elements: see models::OpKind::loss_scale; only in fp16
+  BufferId expert_biases;                   ///< by these layers: the (E) values of models::TensorRole::balance
+  std::vector<LayerId> expert_layers = {};  ///< which layers these are
+  BufferId scaling;                         ///< 4 elements: see models::OpKind::loss_scale; only in fp16
 };
 /// Micro-batches of one training step: the highest number plus one, at least 1.
 [[nodiscard]] std::int32_t micro_batches_of(const RankClass& rank_class);
@@ -328,7 +329,7 @@ struct RankClass {
 struct Schedule {
   PlanSpec spec;
   base::ById<GroupId, Group> groups;
-  std::vector<RankClass> classes;             ///< one per pipeline stage
+  base::ById<StageId, RankClass> classes;     ///< one per pipeline stage
   std::shared_ptr<const TableLayout> tables;  ///< for a recommendation model: the parts of tables that each rank has
   [[nodiscard]] const RankClass& class_of(int rank) const;
   [[nodiscard]] std::int64_t steps() const;  ///< number of steps executed, over one rank of each class

@@ -65,7 +65,7 @@ void write_step(Out out, const Step& step, const Buffers& buffers) {
   const bool moves = step.kind != StepKind::compute;
   fmt::format_to(out, "{{\"kind\":\"{}\",\"stream\":\"{}\",\"phase\":\"{}\",\"part\":{},\"layer\":{},\"bytes\":{}}}",
                  step.kind == StepKind::collective ? name_of(step.collective) : name_of(step.kind),
-                 name_of(step.stream), name_of(step.phase), base::json_quoted(step.part), step.layer,
+                 name_of(step.stream), name_of(step.phase), base::json_quoted(step.part), step.layer.written(),
                  moves ? step.message_bytes(buffers) : 0);
 }
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "plan/spec/ids.h"
+
 namespace orrery::plan {
 
 struct Mesh {
@@ -26,6 +28,8 @@ struct Mesh {
   /// An unchecked plan may have any degrees: products beyond what any cluster has are clamped.
   [[nodiscard]] int ranks() const { return product(replicas(), product(tensor, pipeline)); }
   [[nodiscard]] int ranks_per_stage() const { return data * context * tensor; }
+  [[nodiscard]] base::Ids<StageId> stages() const { return base::Ids<StageId>(pipeline); }
+  [[nodiscard]] StageId last_stage() const { return StageId(pipeline - 1); }
   /// Ranks that hold the same parameters and sum their gradients: those of data and of context parallelism.
   [[nodiscard]] int replicas() const { return product(data, context); }
   /// Whether norms and residuals hold only a part of the rows: a rank without a tensor group has all of them.

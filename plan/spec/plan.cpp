@@ -17,13 +17,13 @@
 
 namespace orrery::plan {
 
-std::int64_t Plan::first_layer(int stage, int chunk) const {
+std::int64_t Plan::first_layer(StageId stage, int chunk) const {
   return std::accumulate(spec_.stages.layers_per_stage.begin(),
                          spec_.stages.layers_per_stage.begin() + spec_.place_of(stage, chunk) % spec_.places(),
                          std::int64_t{0});
 }
 
-std::int64_t Plan::layers(int stage) const {
+std::int64_t Plan::layers(StageId stage) const {
   std::int64_t sum = 0;
   for (int chunk = 0; chunk < spec_.stages.virtual_stages; ++chunk) sum += chunk_layers(stage, chunk);
   return sum;

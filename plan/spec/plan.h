@@ -58,22 +58,23 @@ struct PlanSpec {
   /// Position of a chunk in the model's order of virtual stages: each chunk runs down the stages, or, folded into a V,
   /// the first runs down and the second up, so that one rank has both ends of the model. Where the model is held
   /// twice, the second copy's places follow the first's.
-  [[nodiscard]] int place_of(int stage, int chunk) const {
-    return stages.folds() && chunk == 1 ? 2 * mesh.pipeline - 1 - stage : chunk * mesh.pipeline + stage;
+  [[nodiscard]] int place_of(StageId stage, int chunk) const {
+    return stages.folds() && chunk == 1 ? 2 * mesh.pipeline - 1 - stage.number()
+                                        : chunk * mesh.pipeline + stage.number();
   }
-  [[nodiscard]] int stage_at(int place) const {
-    return stages.folds() && place >= mesh.pipeline ? 2 * mesh.pipeline - 1 - place : place % mesh.pipeline;
+  [[nodiscard]] StageId stage_at(int place) const {
+    return StageId(stages.folds() && place >= mesh.pipeline ? 2 * mesh.pipeline - 1 - place : place % mesh.pipeline);
   }
-  [[nodiscard]] bool begins(int stage, int chunk) const { return place_of(stage, chunk) % places() == 0; }
-  [[nodiscard]] bool ends(int stage, int chunk) const { return (place_of(stage, chunk) + 1) % places() == 0; }
+  [[nodiscard]] bool begins(StageId stage, int chunk) const { return place_of(stage, chunk) % places() == 0; }
+  [[nodiscard]] bool ends(StageId stage, int chunk) const { return (place_of(stage, chunk) + 1) % places() == 0; }
   /// Whether a chunk's result, forward or backward, goes to another rank.
-  [[nodiscard]] bool sends(int stage, int chunk, bool forward) const {
+  [[nodiscard]] bool sends(StageId stage, int chunk, bool forward) const {
     if (forward ? ends(stage, chunk) : begins(stage, chunk)) return false;
     return stage_at(place_of(stage, chunk) + (forward ? 1 : -1)) != stage;
   }
   /// Whether a chunk's input comes from another rank.
-  [[nodiscard]] bool receives(int stage, int chunk, bool forward) const { return sends(stage, chunk, !forward); }
-  [[nodiscard]] int head_stage() const { return stage_at(mesh.pipeline * stages.virtual_stages - 1); }
+  [[nodiscard]] bool receives(StageId stage, int chunk, bool forward) const { return sends(stage, chunk, !forward); }
+  [[nodiscard]] StageId head_stage() const { return stage_at(mesh.pipeline * stages.virtual_stages - 1); }
   /// Which recomputation the block at `place` of its chunk gets. `operators`: the software repeats by operator where no
   /// modules are named (LowerOptions::recompute_operators).
   [[nodiscard]] Repeats recompute_of(std::int64_t place, bool operators = false) const {
@@ -148,15 +149,15 @@ class Plan {
   [[nodiscard]] const clusters::Cluster& cluster() const { return *cluster_; }
   [[nodiscard]] std::int64_t micro_batches() const { return spec_.micro_batches(); }
   /// Index of the first block of a stage's chunk.
-  [[nodiscard]] std::int64_t first_layer(int stage, int chunk = 0) const;
-  [[nodiscard]] std::int64_t chunk_layers(int stage, int chunk) const {
+  [[nodiscard]] std::int64_t first_layer(StageId stage, int chunk = 0) const;
+  [[nodiscard]] std::int64_t chunk_layers(StageId stage, int chunk) const {
     return spec_.stages.layers_per_stage[static_cast<std::size_t>(spec_.place_of(stage, chunk) % spec_.places())];
   }
-  [[nodiscard]] std::int64_t layers(int stage) const;  ///< of all chunks
-  [[nodiscard]] int rank(int stage, int replica, int shard, int part = 0) const {
-    return ((stage * spec_.mesh.data + replica) * spec_.mesh.context + part) * spec_.mesh.tensor + shard;
+  [[nodiscard]] std::int64_t layers(StageId stage) const;  ///< of all chunks
+  [[nodiscard]] int rank(StageId stage, int replica, int shard, int part = 0) const {
+    return ((stage.number() * spec_.mesh.data + replica) * spec_.mesh.context + part) * spec_.mesh.tensor + shard;
   }
-  [[nodiscard]] int stage_of(int rank) const { return rank / spec_.mesh.ranks_per_stage(); }
+  [[nodiscard]] StageId stage_of(int rank) const { return StageId(rank / spec_.mesh.ranks_per_stage()); }
   [[nodiscard]] int replica_of(int rank) const {
     return rank / (spec_.mesh.context * spec_.mesh.tensor) % spec_.mesh.data;
   }

@@ -250,7 +250,8 @@ std::string layout_of(const plan::Plan& plan) {
 bool is_even(const plan::Plan& plan) {
   const plan::PlanSpec& s = plan.spec();
   for (int place = 0; place < s.places(); ++place)
-    if (plan.chunk_layers(s.stage_at(place), place / s.mesh.pipeline) != plan.chunk_layers(0, 0)) return false;
+    if (plan.chunk_layers(s.stage_at(place), place / s.mesh.pipeline) != plan.chunk_layers(plan::kFirstStage, 0))
+      return false;
   return true;
 }
 

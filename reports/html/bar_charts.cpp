@@ -158,7 +158,7 @@ Chart memory_chart(const cost::Prediction& prediction, const std::vector<Measure
     for (const MeasuredMemory& m : measured)
       for (const cost::MemoryRow& row : prediction.memory)
         if (row.stage == m.stage)
-          beside.rows.push_back({std::to_string(m.stage), base::human(base::Bytes{row.total}),
+          beside.rows.push_back({fmt::format("{}", m.stage), base::human(base::Bytes{row.total}),
                                  base::human(base::Bytes{m.bytes}), percent(relative_error(row.total, m.bytes))});
     chart.data.push_back(std::move(beside));
   }

@@ -188,7 +188,7 @@ Table memory_table(const std::vector<cost::MemoryRow>& rows, double capacity) {
   }
   for (const cost::MemoryRow& row : rows) {
     auto& cells = table.rows.emplace_back();
-    cells = {integer(row.stage), bytes(row.total)};
+    cells = {integer(row.stage.number()), bytes(row.total)};
     if (capacity > 0) cells.push_back(percent(row.total / capacity));
     for (const auto& [purpose, most] : purposes) {
       const auto found = row.by_purpose.find(purpose);

@@ -80,7 +80,7 @@ class Maker {
                                std::vector<int>(at(schedule.spec.mesh.ranks()), -1));
     for (const RankClass& c : schedule.classes) {
       const Played played = played_by(c);
-      const int first = c.stage * ranks_per_stage(schedule);
+      const int first = c.stage.number() * ranks_per_stage(schedule);
       for (int rank = first; rank < first + c.count; ++rank) {
         for (const plan::GroupId g : played.groups) add_group(j, g, rank, played.rings.contains(g));
         for (const int peer : played.peers) add_pair(j, peer, rank);

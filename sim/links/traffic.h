@@ -90,7 +90,8 @@ struct Traffic {
 /// Classes of equal ranks, communicators and links.
 struct Folded {
   struct Ranks {
-    int job = 0, stage = 0;
+    int job = 0;
+    plan::StageId stage;
     int representative = 0;  ///< lowest rank
     int count = 0;
   };

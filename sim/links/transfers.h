@@ -75,8 +75,8 @@ class Transfers {
   const Fabric* fabric_;
   std::vector<Kind> kinds_;
   std::vector<double> capacities_;
-  std::map<std::pair<int, int>, double> left_;  ///< of exchanges that overlap with compute: the share that still
-                                                ///< counts, by job, stage
+  std::map<std::pair<int, plan::StageId>, double> left_;  ///< of exchanges that overlap with compute: the share that
+                                                          ///< still counts, by job, stage
   FlowNetwork network_;
   std::vector<int> tag_of_flow_;
   std::vector<Fixed> fixed_;  ///< heap

@@ -42,7 +42,7 @@ Structure structure_of(const Traffic& traffic, std::span<const JobOnCluster> job
     vertices.first_rank.push_back(static_cast<int>(s.colours.size()));
     const plan::Schedule& schedule = *jobs[j].schedule;
     for (const plan::RankClass& c : schedule.classes)
-      for (int i = 0; i < c.count; ++i) s.add(mix(mix(kRank, number(static_cast<int>(j))), number(c.stage)));
+      for (int i = 0; i < c.count; ++i) s.add(mix(mix(kRank, number(static_cast<int>(j))), number(c.stage.number())));
   }
   vertices.first_communicator = static_cast<int>(s.colours.size());
   for (const Communicator& c : traffic.communicators) s.add(colour_of(c));

@@ -98,12 +98,12 @@ Actor Machine::make_actor(const Folded::Ranks& ranks) {
   Actor actor;
   actor.index = static_cast<int>(actors_.size());
   actor.job = ranks.job;
-  actor.rank_class = &job.schedule->classes[at(ranks.stage)];
+  actor.rank_class = &job.schedule->classes[ranks.stage];
   actor.pricing = job.pricing;
   actor.noted = spans_ && ranks.representative == actor.rank_class->representative;
-  actor.compute = &compute_[at(ranks.job)][at(ranks.stage)];
-  if (!mean_[at(ranks.job)].empty()) actor.mean = &mean_[at(ranks.job)][at(ranks.stage)];
-  actor.host = &host_[at(ranks.job)][at(ranks.stage)];
+  actor.compute = &compute_[at(ranks.job)][ranks.stage.index()];
+  if (!mean_[at(ranks.job)].empty()) actor.mean = &mean_[at(ranks.job)][ranks.stage.index()];
+  actor.host = &host_[at(ranks.job)][ranks.stage.index()];
   actor.totals.compute.assign(kPhases, 0);
   actor.totals.exposed.assign(kStreams, 0);
   for (const Block& block : actor.rank_class->blocks) {

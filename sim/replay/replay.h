@@ -31,7 +31,8 @@ struct RankTotals {
 
 /// A class of equal ranks.
 struct ClassReplay {
-  int job = 0, stage = 0;
+  int job = 0;
+  plan::StageId stage;
   int representative = 0;
   int count = 0;
   RankTotals totals;

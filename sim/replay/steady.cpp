@@ -43,9 +43,9 @@ void take(RankTotals& longer, const RankTotals& shorter, std::int64_t steps) {
 // Keeps the spans of training step `step`, with their places in the class's own program.
 void keep_step(std::vector<plan::Span>& spans, const plan::Schedule& schedule, const plan::Unrolled& run,
                std::int32_t step) {
-  const auto class_of = [&](int rank) { return static_cast<std::size_t>(rank / schedule.spec.mesh.ranks_per_stage()); };
+  const auto class_of = [&](int rank) { return plan::StageId(rank / schedule.spec.mesh.ranks_per_stage()); };
   const auto origin = [&](const plan::Span& span) {
-    return run.origins[class_of(span.rank)][static_cast<std::size_t>(span.at.entry)];
+    return run.origins[class_of(span.rank).index()][static_cast<std::size_t>(span.at.entry)];
   };
   std::erase_if(spans, [&](const plan::Span& span) { return origin(span).step != step; });
   double begin = spans.empty() ? 0 : spans.front().start;

@@ -27,7 +27,7 @@ double most_saved(const models::Model& model, const plan::Plan& plan) {
   constexpr std::int64_t kStatistics = 12;  // maximum, sum and target logit
   const bool plain = spec.stages.virtual_stages == 1 && !spec.stages.asynchronous();
   const std::int64_t flying =
-      plain ? plan::in_flight(spec.stages.order, spec.head_stage(), spec.mesh.pipeline, plan.micro_batches())
+      plain ? plan::in_flight(spec.stages.order, spec.head_stage().number(), spec.mesh.pipeline, plan.micro_batches())
             : plan.micro_batches();
   return static_cast<double>(flying * rows_of(model, spec) * (columns * models::size_of(options.dtype) + kStatistics));
 }

@@ -10,7 +10,7 @@ namespace {
 std::int64_t most_blocks(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   std::int64_t most = 0;
-  for (int stage = 0; stage < spec.mesh.pipeline; ++stage)
+  for (const plan::StageId stage : spec.mesh.stages())
     for (int chunk = 0; chunk < spec.stages.virtual_stages; ++chunk)
       most = std::max(most, plan.chunk_layers(stage, chunk));
   return most;

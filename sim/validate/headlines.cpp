@@ -181,7 +181,7 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   out.prediction = estimator.predict(plan);
   out.stack = subject->pricing->stack().name;
   out.fits = out.prediction.memory_peak_bytes <= out.prediction.memory_capacity_bytes && estimator.fits_beside(plan);
-  const cost::StageMemory memory = estimator.memory(plan, 0);
+  const cost::StageMemory memory = estimator.memory(plan, plan::kFirstStage);
   out.states = memory.parameters + memory.gradients + memory.optimizer_states;
   out.activations = memory.activations;
   constexpr double kBillion = 1e9;

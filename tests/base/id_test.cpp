@@ -48,6 +48,31 @@ TEST(AnId, IsWrittenAsItsNumber) {
   EXPECT_EQ(fmt::format("{} and {}", CatId(12), CatId()), "12 and none");
 }
 
+TEST(AnId, IsMinusOneWhereFilesAndKernelsHaveNone) {
+  EXPECT_EQ(CatId(12).written(), 12);
+  EXPECT_EQ(CatId().written(), -1);
+  EXPECT_EQ(CatId::read(12), CatId(12));
+  EXPECT_EQ(CatId::read(-1), CatId());
+  EXPECT_DEATH(static_cast<void>(CatId::read(-2)), "-2 is the number of nothing");
+}
+
+TEST(AnId, IsANumberToCalculateWithAndHasNeighbours) {
+  EXPECT_EQ(CatId(4).number() - 1, 3);
+  EXPECT_EQ(CatId(4).previous(), CatId(3));
+  EXPECT_EQ(CatId(4).next(), CatId(5));
+  EXPECT_DEATH(static_cast<void>(CatId().number()), "an id that is none was used as a number");
+  EXPECT_DEATH(static_cast<void>(CatId(0).previous()), "-1 is the number of nothing");
+  EXPECT_DEATH(static_cast<void>(CatId(std::numeric_limits<std::int32_t>::max()).next()),
+               "2147483648 is the number of nothing");
+}
+
+TEST(Ids, AreTheFirstSoMany) {
+  std::vector<CatId> seen;
+  for (const CatId id : Ids<CatId>(3)) seen.push_back(id);
+  EXPECT_EQ(seen, (std::vector<CatId>{CatId(0), CatId(1), CatId(2)}));
+  for (const CatId id : Ids<CatId>(0)) ADD_FAILURE() << "the first of none is " << id.number();
+}
+
 TEST(AnId, EndsTheProgramWhereNoneIsUsedAsANumber) {
   EXPECT_DEATH(static_cast<void>(CatId().index()), "an id that is none was used as a number");
   const ById<CatId, int> ages = {1, 2};

@@ -138,10 +138,11 @@ TEST(Memory, PeaksOnTheStageThatNeedsMost) {
   const plan::Plan plan = samples::make(spec, model);
   const Pricing pricing(std::make_shared<clusters::Cluster>(plan.cluster()), bare_stack());
   Estimator estimator(std::make_shared<models::Model>(model), pricing);
-  const double first = estimator.memory(plan, 0).total(), last = estimator.memory(plan, 1).total();
+  const double first = estimator.memory(plan, plan::kFirstStage).total(),
+               last = estimator.memory(plan, plan::StageId(1)).total();
   ASSERT_GT(last, first);
   EXPECT_DOUBLE_EQ(estimator.memory_peak(plan), last);
-  EXPECT_EQ(estimator.estimate(plan).worst_stage, 1);
+  EXPECT_EQ(estimator.estimate(plan).worst_stage, plan::StageId(1));
 }
 
 }  // namespace breakdown_test

@@ -219,7 +219,7 @@ TEST(Routers, StopAtScoresThatAreNoNumbers) {
       Ids choice(39);
       logits[spot(7 * r.experts + 3)] = logits[spot(9 * r.experts)] = bad;
       StepContext context;
-      context.step = 11, context.layer = 3;
+      context.step = 11, context.layer = plan::LayerId(3);
       try {
         run(backend, r.op(OpKind::route), {of(logits)}, {of(scores), of(choice), of(weights)}, context);
         ADD_FAILURE() << "a choice by scores that are no numbers";
@@ -344,7 +344,7 @@ TEST(PlacesOfRows, EndTheRunWhereASlotHasNoRoom) {
     run(backend, rows.op(OpKind::place_rows), {of(rows.choice)}, {of(place), of(counts)});
     rows.capacity = needed - 1;
     StepContext context;
-    context.step = 1, context.layer = 0;
+    context.step = 1, context.layer = plan::LayerId(0);
     try {
       run(backend, rows.op(OpKind::place_rows), {of(rows.choice)}, {of(place), of(counts)}, context);
       ADD_FAILURE() << "more rows than room";

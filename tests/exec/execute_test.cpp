@@ -44,7 +44,7 @@ struct Pipe {
 
   static plan::RankClass common(int stage) {
     plan::RankClass c;
-    c.stage = stage;
+    c.stage = plan::StageId(stage);
     c.count = 1;
     c.representative = stage;
     c.buffers = {{"ones", plan::Purpose::parameters, DType::fp32, 4, true, false},

@@ -37,11 +37,11 @@ Ages ages_of(const Trial& trial) {
   for (const plan::RankClass& c : plan::lower(plan).classes)
     for (const plan::Bucket& bucket : c.buckets)
       for (const plan::ParameterRange& range : bucket.ranges) {
-        const bool second = ages.two_tables && range.name == kTable && c.stage == stages - 1;
+        const bool second = ages.two_tables && range.name == kTable && c.stage.number() == stages - 1;
         const std::string name = second ? kHead : range.name;
-        ages.delay[name] = delay(c.stage);
+        ages.delay[name] = delay(c.stage.number());
         // Ends that share a table clip together.
-        ages.stage[name] = trial.model.tied_embeddings && c.stage == stages - 1 ? 0 : c.stage;
+        ages.stage[name] = trial.model.tied_embeddings && c.stage.number() == stages - 1 ? 0 : c.stage.number();
       }
   return ages;
 }

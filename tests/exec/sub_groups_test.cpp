@@ -141,7 +141,7 @@ TEST(ModelStates, MeasuredOnEveryRankAreZerosTable) {
         SCOPED_TRACE(std::string(models::name_of(precision)) + ", " + plan::describe(trial.spec));
         const Outcome outcome = testing::train(trial);
         double parameters = 0;
-        const plan::StageParameters stage = plan::stage_parameters(testing::plan_of(trial), 0);
+        const plan::StageParameters stage = plan::stage_parameters(testing::plan_of(trial), plan::kFirstStage);
         for (const plan::Bucket& bucket : stage.buckets)
           for (const plan::ParameterRange& range : bucket.ranges) parameters += static_cast<double>(range.elements);
         const double p = static_cast<double>(models::size_of(precision)),

@@ -271,7 +271,7 @@ TEST(Experts, WithScoresThatAreNoNumbersOrSlotsTooSmallFailWhereTheHostWaits) {
     ASSERT_NE(found, cases().end()) << name;
     Case c = *found;
     change(c);
-    c.context.layer = 2;
+    c.context.layer = plan::LayerId(2);
     EXPECT_NE(failure_of(c).find(why), std::string::npos) << failure_of(c);
     EXPECT_EQ(failure_of(*found), "");
   };

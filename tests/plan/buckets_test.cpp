@@ -22,7 +22,7 @@ TEST(Buckets, CountEveryParameterOnceInTheNorm) {
       const Plan plan = samples::make(spec, model);
       std::map<std::string, int> counted;
       for (int stage = 0; stage < stages; ++stage)
-        for (const Bucket& bucket : stage_parameters(plan, stage).buckets)
+        for (const Bucket& bucket : stage_parameters(plan, StageId(stage)).buckets)
           for (const ParameterRange& range : bucket.ranges) counted[range.name] += range.counts_in_norm ? 1 : 0;
       EXPECT_GT(counted.size(), 4U * 8);
       for (const auto& [name, count] : counted) EXPECT_EQ(count, 1) << name << ", " << stages << " stages";
@@ -35,7 +35,7 @@ TEST(Buckets, BeginEveryParameterWhereKernelsWantIt) {
   model.heads = model.kv_heads = 2, model.head_dim = 3, model.ffn_hidden = 5;
   PlanSpec spec;
   spec.mesh.data = 2, spec.states.zero_stage = 1;
-  const StageParameters parameters = stage_parameters(samples::make(spec, model), 0);
+  const StageParameters parameters = stage_parameters(samples::make(spec, model), kFirstStage);
   std::map<BucketId, std::int64_t> end;  // by bucket
   int begun = 0;
   for (const StageLayer& layer : parameters.layers)

@@ -206,8 +206,7 @@ TEST(Compression, OverlappedReductionsComeOneBucketLater) {
   for (const Entry& entry : c.program)
     for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps) {
       if (step.phase == Phase::gradient_reduce) order += step.part + " " + c.buckets[step.bucket].name + ", ";
-      if (step.phase == Phase::backward && entry.block >= 3 && step.layer >= 0)
-        order += "(" + std::to_string(step.layer) + ") ";
+      if (step.phase == Phase::backward && entry.block >= 3 && step.layer) order += fmt::format("({}) ", step.layer);
     }
   // A block's gradients are made while the messages of the one above travel.
   EXPECT_THAT(order, HasSubstr("(2) decompress head, sum h.3, all_gather h.3, compress h.2, all_to_all h.2, "));

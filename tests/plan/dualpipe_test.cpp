@@ -54,21 +54,22 @@ TEST(DualPipe, TakesHalfOfTheMicroBatchesFromEitherEnd) {
 
 // Rank 0 of two: F F, three times F B F B, B B.
 TEST(PairedShare, IsOfPassesBesideOneOfTheOtherDirection) {
-  EXPECT_DOUBLE_EQ(paired_share(of_stages(2), 0, 8), 12.0 / 16);
+  EXPECT_DOUBLE_EQ(paired_share(of_stages(2), kFirstStage, 8), 12.0 / 16);
   PlanSpec spec;
   spec.mesh.pipeline = 4;
-  EXPECT_DOUBLE_EQ(paired_share(spec, 0, 8), 10.0 / 16) << "three forwards come first, three backwards last";
-  EXPECT_DOUBLE_EQ(paired_share(spec, 3, 8), 14.0 / 16) << "a micro-batch is no partner of itself";
-  EXPECT_EQ(paired_share(spec, 3, 1), 0);
+  EXPECT_DOUBLE_EQ(paired_share(spec, kFirstStage, 8), 10.0 / 16) << "three forwards come first, three backwards last";
+  EXPECT_DOUBLE_EQ(paired_share(spec, StageId(3), 8), 14.0 / 16) << "a micro-batch is no partner of itself";
+  EXPECT_EQ(paired_share(spec, StageId(3), 1), 0);
   spec.stages.order = Order::gpipe;
-  EXPECT_DOUBLE_EQ(paired_share(spec, 0, 8), 2.0 / 16) << "where it turns";
+  EXPECT_DOUBLE_EQ(paired_share(spec, kFirstStage, 8), 2.0 / 16) << "where it turns";
   spec.stages.order = Order::pipedream;
-  EXPECT_EQ(paired_share(spec, 0, 8), 1) << "it never drains";
+  EXPECT_EQ(paired_share(spec, kFirstStage, 8), 1) << "it never drains";
 }
 
 TEST(PairedShare, GrowsWithTheMicroBatchesOfDualPipe) {
   for (int stage = 0; stage < 16; ++stage) {
-    const double few = paired_share(of_stages(16, 32), stage, 32), many = paired_share(of_stages(16, 120), stage, 120);
+    const double few = paired_share(of_stages(16, 32), StageId(stage), 32),
+                 many = paired_share(of_stages(16, 120), StageId(stage), 120);
     EXPECT_LT(few, many);
     EXPECT_GT(many, 0.8);
     EXPECT_LT(many, 0.95);
@@ -102,9 +103,9 @@ TEST(DualPipe, PutsAStageOnTwoMirroredRanksThatAddUpItsGradients) {
   PlanSpec spec = of_stages(4);
   spec.stages.layers_per_stage = {1, 2, 3, 1};
   const Plan plan = samples::make(spec, samples::tiny_gpt(7));
-  EXPECT_EQ(plan.layers(0), 2);
-  EXPECT_EQ(plan.layers(1), 5);
-  EXPECT_EQ(plan.first_layer(1, 1), 3) << "the third stage of the model is the second rank's second chunk";
+  EXPECT_EQ(plan.layers(StageId(0)), 2);
+  EXPECT_EQ(plan.layers(StageId(1)), 5);
+  EXPECT_EQ(plan.first_layer(StageId(1), 1), 3) << "the third stage of the model is the second rank's second chunk";
   const Schedule schedule = lower(plan);
   EXPECT_EQ(findings(schedule), "");
   ASSERT_EQ(schedule.groups[0].name, "data");
@@ -153,15 +154,15 @@ TEST(DualPipe, TakesMixturesOfExperts) {
         EXPECT_EQ(findings(schedule), "") << describe(spec);
         std::map<std::string, int> saved;
         for (const RankClass& c : schedule.classes) {
-          EXPECT_TRUE(std::is_sorted(c.expert_layers.begin(), c.expert_layers.end())) << c.stage;
-          EXPECT_EQ(c.expert_layers, schedule.classes[static_cast<std::size_t>(3 - c.stage)].expert_layers);
+          EXPECT_TRUE(std::is_sorted(c.expert_layers.begin(), c.expert_layers.end())) << c.stage.number();
+          EXPECT_EQ(c.expert_layers, schedule.classes[StageId(3 - c.stage.number())].expert_layers);
           for (const ParameterRange& range : expert_bias_ranges(c)) saved[range.name] += range.counts_in_norm ? 1 : 0;
           std::set<std::string> reduced;  // over the mirror image
           for (const Block& block : c.blocks)
             for (const Step& step : block.steps) {
               if (step.kind != StepKind::collective || !step.bucket.exists()) continue;
-              const std::vector<int> members = schedule.groups[step.group].members(c.stage * data);
-              if (members.back() / data == 3 - c.stage || members.front() / data == 3 - c.stage)
+              const std::vector<int> members = schedule.groups[step.group].members(c.stage.number() * data);
+              if (members.back() / data == 3 - c.stage.number() || members.front() / data == 3 - c.stage.number())
                 reduced.insert(c.buckets[step.bucket].name);
             }
           for (const Bucket& bucket : c.buckets) EXPECT_TRUE(reduced.contains(bucket.name)) << bucket.name;

@@ -51,7 +51,7 @@ TEST(LowerEnds, GivesTheLastBlockOfTheWholeStep) {
           SCOPED_TRACE(describe(spec));
           const Schedule whole = lower(*plan);
           for (int stage = 0; stage < 2; ++stage) {
-            const Schedule ends = lower_ends(*plan, stage);
+            const Schedule ends = lower_ends(*plan, StageId(stage));
             ASSERT_EQ(ends.classes.size(), 1U);
             EXPECT_EQ(finish(ends.classes.front()), finish(whole.classes[static_cast<std::size_t>(stage)]));
           }
@@ -62,7 +62,7 @@ TEST(LowerEnds, GivesTheLastBlockOfTheWholeStep) {
 TEST(LowerEnds, LeavesReductionsWithinThePassesToThem) {
   PlanSpec spec;
   spec.mesh.data = 2, spec.states.overlap_gradients = true;
-  for (const Step& step : lower_ends(samples::make(spec), 0).classes.front().blocks.back().steps)
+  for (const Step& step : lower_ends(samples::make(spec), kFirstStage).classes.front().blocks.back().steps)
     EXPECT_NE(step.phase, Phase::gradient_reduce) << step.part;
 }
 

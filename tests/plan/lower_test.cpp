@@ -40,7 +40,7 @@ TEST(Lowering, ATensorParallelBlockIsComputeAllReduceComputeAllReduceCompute) {
   const Schedule schedule = lower(samples::make(spec));
   std::string seen;
   for (const Step& step : schedule.classes[0].blocks[1].steps)
-    if (step.layer == 0) seen += step.kind == StepKind::compute ? "c" : "a";
+    if (step.layer == LayerId(0)) seen += step.kind == StepKind::compute ? "c" : "a";
   EXPECT_EQ(seen, "cacac");
 }
 
@@ -54,7 +54,7 @@ TEST(Lowering, SequenceParallelismGathersBeforeAndScattersBehindEachHalfOfABlock
   const auto seen = [&](std::size_t block) {
     std::string text;
     for (const Step& step : schedule.classes[0].blocks[block].steps) {
-      if (step.layer != 0) continue;
+      if (step.layer != LayerId(0)) continue;
       text += step.kind == StepKind::compute                      ? "c"
               : step.collective == CollectiveKind::all_gather     ? "g"
               : step.collective == CollectiveKind::reduce_scatter ? "s"
@@ -78,7 +78,7 @@ TEST(Lowering, ContextParallelismPassesKeysAndValuesAroundTheRing) {
   const auto seen = [&](std::size_t block) {
     std::string text;
     for (const Step& step : schedule.classes[0].blocks[block].steps) {
-      if (step.layer != 0) continue;
+      if (step.layer != LayerId(0)) continue;
       text += step.kind == StepKind::compute ? "c" : step.collective == CollectiveKind::ring_shift ? "s" : "?";
     }
     return text;
@@ -116,8 +116,8 @@ TEST(Lowering, RingsTakeTheShardsOfOneTensorRankAndGradientsAreSummedOverThemAnd
   EXPECT_EQ(members("context", 0), (std::vector<int>{0, 2}));
   EXPECT_EQ(members("data", 0), (std::vector<int>{0, 2, 4, 6}));
   EXPECT_EQ(members("context", 13), (std::vector<int>{13, 15}));
-  EXPECT_EQ(plan.rank(1, 1, 0, 1), 14);
-  EXPECT_EQ(plan.stage_of(14), 1);
+  EXPECT_EQ(plan.rank(StageId(1), 1, 0, 1), 14);
+  EXPECT_EQ(plan.stage_of(14), StageId(1));
   EXPECT_EQ(plan.replica_of(14), 1);
   EXPECT_EQ(plan.part_of(14), 1);
 }
@@ -195,17 +195,17 @@ TEST(Lowering, RecomputationCanBeOfTheFirstLayersOfAStage) {
   spec.recomputation.layers = 1;
   const Schedule schedule = lower(samples::make(spec));
   for (const RankClass& c : schedule.classes) {
-    std::set<int> layers;
+    std::set<LayerId> layers;
     for (const Step& step : c.blocks[2].steps)
       if (step.phase == Phase::recompute) layers.insert(step.layer);
-    EXPECT_EQ(layers, std::set<int>{2 * c.stage});
+    EXPECT_EQ(layers, std::set{LayerId(2 * c.stage.number())});
   }
 }
 
 TEST(Lowering, WithoutTensorParallelismABlockIsOneSegment) {
   const Schedule schedule = lower(samples::make({}));
   int steps = 0;
-  for (const Step& step : schedule.classes[0].blocks[1].steps) steps += step.layer == 0;
+  for (const Step& step : schedule.classes[0].blocks[1].steps) steps += step.layer == LayerId(0);
   EXPECT_EQ(steps, 1);
 }
 
@@ -503,9 +503,9 @@ TEST(Lowering, AFoldedModelHasBothEndsOnTheFirstStageAndNoMessageAtTheLast) {
   spec.stages.virtual_stages = 2;
   spec.stages.layers_per_stage = {1, 2, 3, 1};
   const Plan plan = samples::make(spec, samples::tiny_gpt(7));
-  EXPECT_EQ(plan.layers(0), 2);
-  EXPECT_EQ(plan.layers(1), 5);
-  EXPECT_EQ(plan.first_layer(0, 1), 6);
+  EXPECT_EQ(plan.layers(StageId(0)), 2);
+  EXPECT_EQ(plan.layers(StageId(1)), 5);
+  EXPECT_EQ(plan.first_layer(kFirstStage, 1), 6);
   const Schedule schedule = lower(plan);
   EXPECT_EQ(findings(schedule), "");
   for (const Group& group : schedule.groups) EXPECT_NE(group.name, "embedding");
@@ -559,14 +559,14 @@ TEST(Lowering, InterleavedChunksHoldTheLayersOfTheirVirtualStage) {
   spec.stages.virtual_stages = 2;
   spec.stages.layers_per_stage = {1, 2, 3, 1};
   const Plan plan = samples::make(spec, samples::tiny_gpt(7));
-  EXPECT_EQ(plan.layers(0), 4);
-  EXPECT_EQ(plan.first_layer(0, 1), 3);
+  EXPECT_EQ(plan.layers(StageId(0)), 4);
+  EXPECT_EQ(plan.first_layer(kFirstStage, 1), 3);
   const Schedule schedule = lower(plan);
   EXPECT_EQ(findings(schedule), "");
   std::vector<std::set<int>> layers(2);
   for (const RankClass& c : schedule.classes)
     for (const Bucket& b : c.buckets)
-      if (b.name.rfind("h.", 0) == 0) layers[static_cast<std::size_t>(c.stage)].insert(std::stoi(b.name.substr(2)));
+      if (b.name.rfind("h.", 0) == 0) layers[c.stage.index()].insert(std::stoi(b.name.substr(2)));
   EXPECT_EQ(layers[0], (std::set<int>{0, 3, 4, 5}));
   EXPECT_EQ(layers[1], (std::set<int>{1, 2, 6}));
 }

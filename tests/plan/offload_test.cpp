@@ -36,11 +36,11 @@ std::string sketch(const Block& b) {
   for (const Step& step : b.steps) {
     std::string letter;
     if (step.kind == StepKind::copy)
-      letter = (step.stream == Stream::to_host ? "<" : ">") + std::to_string(step.layer);
+      letter = (step.stream == Stream::to_host ? "<" : ">") + fmt::format("{}", step.layer);
     else if (step.part == "release")
       letter = "r";
     else if (step.kind == StepKind::compute)
-      letter = step.layer < 0 ? step.part.substr(0, 4) : std::to_string(step.layer);
+      letter = step.layer ? fmt::format("{}", step.layer) : step.part.substr(0, 4);
     else
       letter = name_of(step.kind);
     if (text.size() < letter.size() + 1 || text.substr(text.size() - letter.size() - 1) != letter + " ")

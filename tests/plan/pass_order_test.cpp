@@ -96,9 +96,7 @@ std::string written(const std::vector<std::vector<Move>>& moves, const PlanSpec&
                          : m.kind == Move::Kind::backward ? "I"
                          : m.kind == Move::Kind::weights  ? "W"
                                                           : nullptr;
-      if (kind)
-        text +=
-            std::to_string(spec.place_of(static_cast<int>(s), m.chunk)) + kind + std::to_string(m.micro_batch) + ",";
+      if (kind) text += std::to_string(spec.place_of(StageId(s), m.chunk)) + kind + std::to_string(m.micro_batch) + ",";
     }
     text += "\n";
   }

@@ -23,7 +23,7 @@ Plan staged(int stages, int virtual_stages, Order order = Order::one_f_one_b) {
 template <class Write>
 std::pair<int, int> message(const Plan& plan, int stage, const Write& write) {
   ClassBuilder build;
-  StageMessages messages(plan, stage, build);
+  StageMessages messages(plan, StageId(stage), build);
   build.open("block");
   write(messages, messages.buffer("boundary"));
   const Step& step = build.result().blocks[0].steps.at(0);
@@ -38,11 +38,11 @@ void expect_pairs(const Plan& plan) {
     for (int stage = 0; stage < plan.spec().mesh.pipeline; ++stage)
       for (int chunk = 0; chunk < plan.spec().stages.virtual_stages; ++chunk) {
         const bool forward = phase == Phase::forward;
-        if (plan.spec().sends(stage, chunk, forward)) {
+        if (plan.spec().sends(StageId(stage), chunk, forward)) {
           const auto [to, tag] = message(plan, stage, [&](StageMessages& m, BufferId b) { m.send(b, phase, chunk); });
           sent.insert({stage, to, tag});
         }
-        if (plan.spec().receives(stage, chunk, forward)) {
+        if (plan.spec().receives(StageId(stage), chunk, forward)) {
           const auto [from, tag] =
               message(plan, stage, [&](StageMessages& m, BufferId b) { m.receive(b, phase, chunk); });
           received.insert({from, stage, tag});
@@ -83,7 +83,7 @@ TEST(StageMessages, HaveTheRowsOfOneRank) {
   const auto elements = [&] {
     const Plan plan = samples::make(spec);
     ClassBuilder build;
-    const BufferId b = StageMessages(plan, 0, build).buffer("boundary");
+    const BufferId b = StageMessages(plan, kFirstStage, build).buffer("boundary");
     return build.result().buffers[b].elements;
   };
   EXPECT_EQ(elements(), 2 * 16 * 32);

@@ -21,14 +21,14 @@ TEST(MakePlan, CountsEmbeddingAndHeadAsLayersWhenAsked) {
   spec.stages.ends_as_layers = true;
   spec.shape.batch = 12;
   const Plan plan = samples::make(spec, samples::tiny_gpt(70));
-  EXPECT_EQ(plan.layers(0), 5);
-  EXPECT_EQ(plan.layers(11), 5);
-  for (int s = 1; s < 11; ++s) EXPECT_EQ(plan.layers(s), 6) << s;
+  EXPECT_EQ(plan.layers(StageId(0)), 5);
+  EXPECT_EQ(plan.layers(StageId(11)), 5);
+  for (int s = 1; s < 11; ++s) EXPECT_EQ(plan.layers(StageId(s)), 6) << s;
   spec.stages.ends_as_layers = false;
-  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(70)).layers(0), 5);
-  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(0), 6);
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(70)).layers(StageId(0)), 5);
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(StageId(0)), 6);
   spec.stages.ends_as_layers = true;
-  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(0), 5);
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(StageId(0)), 5);
 }
 
 TEST(MakePlan, GivesEmbeddingAndHeadStagesOfTheirOwn) {
@@ -37,9 +37,9 @@ TEST(MakePlan, GivesEmbeddingAndHeadStagesOfTheirOwn) {
   spec.stages.ends_as_layers = true;
   spec.shape.batch = 24;
   const Plan plan = samples::make(spec, samples::tiny_gpt(22));
-  EXPECT_EQ(plan.layers(0), 0);
-  EXPECT_EQ(plan.layers(23), 0);
-  for (int s = 1; s < 23; ++s) EXPECT_EQ(plan.layers(s), 1) << s;
+  EXPECT_EQ(plan.layers(StageId(0)), 0);
+  EXPECT_EQ(plan.layers(StageId(23)), 0);
+  for (int s = 1; s < 23; ++s) EXPECT_EQ(plan.layers(StageId(s)), 1) << s;
   for (const Order order : {Order::one_f_one_b, Order::gpipe, Order::zb_h1, Order::zb_h2}) {
     spec.stages.order = order;
     EXPECT_EQ(findings(lower(samples::make(spec, samples::tiny_gpt(22)))), "") << name_of(order);

@@ -15,7 +15,7 @@ Schedule schedule() {
   c.buffers.push_back({"grad \"a\"", Purpose::gradients, models::DType::fp32, 64, true, false});
   Step compute;
   compute.part = "attention";
-  compute.layer = 0;
+  compute.layer = LayerId(0);
   Step reduce;
   reduce.kind = StepKind::collective;
   reduce.stream = Stream::data;

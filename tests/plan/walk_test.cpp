@@ -154,7 +154,8 @@ Schedule passed_on(bool second_receives_first) {
   schedule.spec.mesh.pipeline = 2;
   for (const int stage : {0, 1}) {
     RankClass c;
-    c.stage = c.representative = stage;
+    c.stage = StageId(stage);
+    c.representative = stage;
     c.count = 1;
     c.buffers.resize(1);
     c.buffers[0].persistent = true;

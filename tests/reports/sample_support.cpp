@@ -69,7 +69,7 @@ cost::Prediction prediction() {
   p.breakdown = {0.42, 0.84, 0.12, 0.015, 0.08, 0.03, 0.011, 0, 0, 0.19, 0.0261};
   for (int stage = 0; stage < 4; ++stage) {
     cost::MemoryRow row;
-    row.stage = stage;
+    row.stage = plan::StageId(stage);
     row.by_purpose = {{"parameters", 10.5 * kGiB},       {"gradients", 10.5 * kGiB},
                       {"optimizer_states", 21.0 * kGiB}, {"activations", (4 - stage) * 3.6 * kGiB},
                       {"workspace", 2.1 * kGiB},         {"software", 2.7 * kGiB}};
@@ -158,7 +158,8 @@ cost::ScalingStudy scaling() {
     p.best = one(spec(devices, 1, 1), time, 0.2);
     p.best->mfu = 0.084 / (time * devices);
     p.best->memory_capacity_bytes = kGiB;
-    p.best->memory = {{0, 0.2 * kGiB, 0, 0, {{"parameters", 0.15 * kGiB}, {"activations", 0.05 * kGiB}}}};
+    p.best->memory = {
+        {plan::StageId(0), 0.2 * kGiB, 0, 0, {{"parameters", 0.15 * kGiB}, {"activations", 0.05 * kGiB}}}};
     p.stack = "orrery-cpu";
     p.evidence = "calibrated";
     p.evidence_text = "this machine's cores";
@@ -209,7 +210,10 @@ reports::ReportData report() {
   d.run->tokens_per_s = 64 * 2048 / 1.81;
   d.run->memory_peak_bytes = 60.9 * kGiB;
   d.measured_breakdown = cost::Breakdown{0.45, 0.86, 0.13, 0.016, 0.09, 0.035, 0.012, 0, 0, 0.19, 0.027};
-  d.measured_memory = {{0, 60.9 * kGiB}, {1, 57.1 * kGiB}, {2, 54.3 * kGiB}, {3, 50.2 * kGiB}};
+  d.measured_memory = {{plan::StageId(0), 60.9 * kGiB},
+                       {plan::StageId(1), 57.1 * kGiB},
+                       {plan::StageId(2), 54.3 * kGiB},
+                       {plan::StageId(3), 50.2 * kGiB}};
   for (int i = 0; i < 60; ++i) d.losses.push_back(5.55 - 2.4 * (1 - std::exp(-i / 18.0)) + 0.04 * std::sin(1.7 * i));
   d.runs = runs();
   d.fit = fit();

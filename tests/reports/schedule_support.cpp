@@ -22,7 +22,7 @@ Step compute(Phase phase, std::string part, int layer, Buffers births, Buffers d
   Step s;
   s.phase = phase;
   s.part = std::move(part);
-  s.layer = layer;
+  s.layer = plan::LayerId::read(layer);
   s.births = std::move(births);
   s.deaths = std::move(deaths);
   return s;
@@ -50,7 +50,7 @@ Step gradient_all_reduce() {
 plan::RankClass stage_of_two(int stage) {
   const bool first = stage == 0;
   plan::RankClass c;
-  c.stage = stage;
+  c.stage = plan::StageId(stage);
   c.count = 2;
   c.representative = 2 * stage;
   c.buffers = {{"parameters", plan::Purpose::parameters, models::DType::fp32, 1 << 20, true, false},

@@ -112,7 +112,7 @@ TEST(SimulateAsynchronous, SpansAreThoseOfOneStep) {
     EXPECT_EQ(std::count_if(s.timeline.spans.begin(), s.timeline.spans.end(),
                             [&](const plan::Span& span) { return span.rank == c.representative; }),
               steps)
-        << "stage " << c.stage;
+        << "stage " << c.stage.number();
   }
 }
 

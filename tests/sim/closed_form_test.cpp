@@ -152,7 +152,7 @@ TEST(ClosedFormOfAnyPlan, AsksForTheMemoryOfTheStageThatNeedsMost) {
     cost::Estimator estimator(one.model, *one.pricing, shared_links(*one.pricing));
     double most = 0;
     for (int stage = 0; stage < one.plan->spec().mesh.pipeline; ++stage)
-      most = std::max(most, estimator.memory(*one.plan, stage).total());
+      most = std::max(most, estimator.memory(*one.plan, plan::StageId(stage)).total());
     EXPECT_EQ(estimator.memory_peak(*one.plan), most) << one.where << ": " << plan::describe(one.plan->spec());
     compared += one.plan->spec().stages.splits_backward() ? 1 : 0;
   }

@@ -49,7 +49,7 @@ StageMemory memory_of(Case c, const MemoryRecipe& recipe, int stage = 0, cost::M
   cost::Stack stack = testing::stack("megatron-2022");
   stack.memory = recipe;
   const cost::Pricing pricing(cluster, stack);
-  return cost::Estimator(model, pricing).memory(*plan, stage, question);
+  return cost::Estimator(model, pricing).memory(*plan, plan::StageId(stage), question);
 }
 
 /// What one block more adds to the activations.

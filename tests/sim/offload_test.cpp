@@ -140,7 +140,8 @@ TEST(Offload, TheClosedFormCountsTheHostsMemoryAsTheScheduleDoes) {
       cost::Estimator estimator(testing::model("gpt2-124m"), pricing);
       for (int stage = 0; stage < pipeline; ++stage) {
         const double host = replayed.memory[static_cast<std::size_t>(stage)].host;
-        EXPECT_NEAR(estimator.memory(plan, stage).host, host, 0.01 * host) << plan::describe(spec) << ", " << stage;
+        EXPECT_NEAR(estimator.memory(plan, plan::StageId(stage)).host, host, 0.01 * host)
+            << plan::describe(spec) << ", " << stage;
       }
     }
   }
@@ -167,7 +168,7 @@ TEST(Offload, OfTheOptimizerInFp16IsTheSameInClosedFormAndReplayed) {
           plan::name_of(where), zero, 1e3 * replayed.step_time_s, 100 * (closed.step_time / replayed.step_time_s - 1),
           row.total / 1e6, 100 * (closed.memory_peak / row.total - 1), row.host / 1e6, row.nvme / 1e6);
       EXPECT_NEAR(closed.memory_peak, row.total, 0.02 * row.total);
-      const cost::StageMemory memory = estimator.memory(plan, 0);
+      const cost::StageMemory memory = estimator.memory(plan, plan::kFirstStage);
       EXPECT_NEAR(memory.host, row.host, 0.02 * row.host);
       EXPECT_NEAR(memory.nvme, row.nvme, 0.001 * row.nvme);
       EXPECT_EQ(row.nvme > 0, where == Space::nvme);

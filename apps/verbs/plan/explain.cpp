@@ -49,7 +49,7 @@ base::Diagnostic does_not_fit(const Explained& one) {
   return {base::Severity::error,
           "P91",
           {one.name, 1, 1, 1},
-          fmt::format("stage {} needs {} of {}: {}", worst == nullptr ? 0 : worst->stage,
+          fmt::format("stage {} needs {} of {}: {}", worst == nullptr ? plan::kFirstStage : worst->stage,
                       base::human(base::Bytes{one.prediction.memory_peak_bytes}),
                       base::human(base::Bytes{one.prediction.memory_capacity_bytes}), parts),
           "a higher ZeRO stage, recomputation, a smaller micro-batch, or a higher tensor or pipeline degree needs less",

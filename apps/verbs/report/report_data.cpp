@@ -85,9 +85,9 @@ std::vector<reports::MeasuredMemory> memory_by_stage(const Run& run) {
   std::vector<reports::MeasuredMemory> stages;
   const std::vector<double>& by_rank = run.metrics.back().memory_by_rank_bytes;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const auto stage = static_cast<std::size_t>(run.loaded.plan.stage_of(static_cast<int>(rank)));
-    while (stages.size() <= stage) stages.push_back({static_cast<int>(stages.size()), 0});
-    stages[stage].bytes = std::max(stages[stage].bytes, by_rank[rank]);
+    const plan::StageId stage = run.loaded.plan.stage_of(static_cast<int>(rank));
+    while (stages.size() <= stage.index()) stages.push_back({plan::StageId(stages.size()), 0});
+    stages[stage.index()].bytes = std::max(stages[stage.index()].bytes, by_rank[rank]);
   }
   return stages;
 }

@@ -42,7 +42,7 @@ plan::Schedule of_operators(const plan::Plan& plan, const std::vector<std::size_
                             const std::vector<std::size_t>& backward) {
   plan::Schedule schedule = plan::lower(plan);
   for (plan::RankClass& c : schedule.classes) {
-    const auto stage = static_cast<std::size_t>(c.stage);
+    const auto stage = c.stage.index();
     for (plan::Block& block : c.blocks) {
       bool begun[2] = {false, false};  // of a pass the first segment has all its operators
       for (plan::Step& step : block.steps) {

@@ -29,7 +29,7 @@ std::size_t expect_equal(const Both& both, const std::string& what) {
   std::map<std::pair<int, int>, const ClassReplay*> alone;
   for (const ClassReplay& rank : both.unfolded.classes) alone[{rank.job, rank.representative}] = &rank;
   int ranks = 0;
-  std::multiset<std::pair<int, Picoseconds>> ends, unfolded_ends;
+  std::multiset<std::pair<plan::StageId, Picoseconds>> ends, unfolded_ends;
   for (const ClassReplay& c : both.folded.classes) {
     EXPECT_TRUE(c.totals == alone.at({c.job, c.representative})->totals) << what << ", rank " << c.representative;
     for (int i = 0; i < c.count; ++i) ends.emplace(c.stage, c.totals.end);

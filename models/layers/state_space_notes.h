@@ -42,7 +42,8 @@ class StateMixer {
     std::tie(norm_, norm_gradient_) =
         to_.parameter(delta_ ? to_.by_heads(to_.vector(at + "norm.weight", s.width, -1, 1))
                              : to_.vector(at + "norm.weight", s.inner(), 0, 1));
-    out_ = {.in = inner_columns(sizes), .out = to_.model.hidden, .rows = to_.all_rows, .scale = to_.model.residual_scale};
+    out_ = {
+        .in = inner_columns(sizes), .out = to_.model.hidden, .rows = to_.all_rows, .scale = to_.model.residual_scale};
     std::tie(out_.weight, out_.weight_gradient) =
         to_.parameter(to_.matrix(at + "proj.weight", to_.model.hidden, s.inner(), 1, to_.residual_initial_stddev()));
     projected_ = to_.activation("ssm.projected", in_.out);

@@ -139,6 +139,7 @@ Model essence(Model m) {
   if (m.masked_fraction > 0) m.masked_fraction = 1;  // part of the training recipe
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
   if (m.bias && m.attention_bias) m.qkv_bias = m.out_bias = true;
+  m.ssm.chunk = StateSpace{}.chunk;  // how it is computed, not what
   if (m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0, m.full_first = false;
   return m;
 }

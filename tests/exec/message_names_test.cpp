@@ -53,7 +53,7 @@ TEST(MessageNames, AReportCountsTrainingStepsFromOneAndSaysWhereInTheProgramTheR
   const MessageNames names(s, s.classes[0], 1);
   EXPECT_THAT(
       names.describe(first(s.classes[0], plan::StepKind::send), 4, {1, 3}, 0),
-      testing::AllOf(HasSubstr("rank 1: send to rank 3"), HasSubstr("training step 5, entry 1 (forward), step 3")));
+      ::testing::AllOf(HasSubstr("rank 1: send to rank 3"), HasSubstr("training step 5, entry 1 (forward), step 3")));
 }
 
 }  // namespace message_names_test

@@ -31,7 +31,7 @@ struct Divided {
   }
   std::vector<Step> steps(Phase phase, std::vector<models::Op> ops) {
     build.open("block");
-    Step& step = build.compute(phase, -1, "update", std::move(ops));
+    Step& step = build.compute(phase, "update", std::move(ops));
     step.births = {made};
     step.deaths = {values};
     divide_steps(build.result(), build.result().blocks.back());

@@ -257,8 +257,8 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
   const std::string sizes = R"("hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
       "num_hidden_layers": 4, "max_position_embeddings": 64, "vocab_size": 99, )";
   for (const Case& one : std::vector<Case>{
-           {R"("model_type": "qwen3_5_text", "linear_key_head_dim": 16, "head_dim": 16)",
-            "`qwen3_5_text` is not a supported family: some layers are a gated delta rule", "llama"},
+           {R"("model_type": "olmo_hybrid", "linear_key_head_dim": 16, "head_dim": 16)",
+            "`olmo_hybrid` is not a supported family: some layers are a gated delta rule", "llama"},
            {R"("model_type": "new", "layer_types": ["full_attention", "linear_attention"])",
             "some layers are a linear attention", "llama"},
            {R"("model_type": "glm_moe_dsa", "index_topk": 8, "kv_lora_rank": 16, "q_lora_rank": 16,

@@ -76,10 +76,6 @@ inline Matrix gated_delta(const File& f, const std::string& at, const Deltas& s,
   return linear(f, at + "out_proj", times(rms_norm(f, at + "norm", y, 1e-5), each(z, silu)));
 }
 
-inline Matrix gated_mlp(const File& f, const std::string& at, const Matrix& x) {
-  return linear(f, at + "down_proj", times(each(linear(f, at + "gate_proj", x), silu), linear(f, at + "up_proj", x)));
-}
-
 /// The `chosen` largest of a softmax, divided by their sum, and an expert behind a gate that every token takes.
 inline Matrix qwen_experts(const File& f, const std::string& at, std::size_t chosen, const Matrix& x) {
   const Matrix logits = linear(f, at + "gate", x), gate = linear(f, at + "shared_expert_gate", x);

@@ -3,12 +3,10 @@
 #include <cstdint>
 #include <string>
 
+#include "exec/engine/least_sum.h"
 #include "plan/spec/ids.h"
 
 namespace orrery::exec {
-
-/// Added to a sum of chosen sigmoids, all of which may be next to nothing (as in DeepSeek-V3's published code).
-inline constexpr float kLeastSum = 1e-20F;
 
 /// Where a router works: the block of the model (none: not known), and the training step from 0.
 struct RoutedAt {

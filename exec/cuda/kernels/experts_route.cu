@@ -4,7 +4,7 @@
 
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/experts.h"
-#include "exec/engine/routing.h"
+#include "exec/engine/least_sum.h"
 
 namespace orrery::exec::cuda {
 namespace {

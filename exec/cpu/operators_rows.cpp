@@ -8,7 +8,7 @@
 namespace orrery::exec {
 namespace {
 
-/// Calls body(first element, elements) for pieces whose size does not depend on the number of threads.
+/// Calls body(first element, elements) for pieces, or once for all elements where there is one thread.
 template <class Body>
 void elementwise(Machine& machine, std::int64_t count, Body&& body) {
   machine.pool.each(count, worthwhile_elements,
@@ -265,12 +265,13 @@ void run_xielu_grad(Machine& machine, const Call& call) {
   float* dx = call.output(0, count);
   float* dp = call.output(1, 1);
   float* dn = call.output(2, 1);
-  // A sum for each piece of elements, whose size does not depend on the number of threads.
+  // A sum for each piece of elements, so that sums do not depend on the number of threads.
   const std::int64_t pieces = (count + worthwhile_elements - 1) / worthwhile_elements;
   float* const sums = machine.scratch.get(0, 2 * pieces);
-  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+  const auto sum_piece = [&](std::int64_t piece) {
+    const std::int64_t begin = piece * worthwhile_elements, end = std::min(count, begin + worthwhile_elements);
     double of_p = 0, of_n = 0;
-    for (std::int64_t i = at; i < at + size; ++i) {
+    for (std::int64_t i = begin; i < end; ++i) {
       const float v = x[i], g = dy[i];
       if (v > 0) {
         of_p += static_cast<double>(g) * v * v;
@@ -281,8 +282,11 @@ void run_xielu_grad(Machine& machine, const Call& call) {
         dx[i] = g * (n * (v < kXieluLeast ? e : -1.0F) + kXieluLinear);
       }
     }
-    sums[2 * (at / worthwhile_elements)] = static_cast<float>(of_p);
-    sums[2 * (at / worthwhile_elements) + 1] = static_cast<float>(of_n);
+    sums[2 * piece] = static_cast<float>(of_p);
+    sums[2 * piece + 1] = static_cast<float>(of_n);
+  };
+  machine.pool.each(pieces, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t piece = begin; piece < end; ++piece) sum_piece(piece);
   });
   double all_p = 0, all_n = 0;
   for (std::int64_t i = 0; i < pieces; ++i) all_p += sums[2 * i], all_n += sums[2 * i + 1];

@@ -524,9 +524,9 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::delta_rule:
     case OpKind::delta_rule_grad:
     case OpKind::output_gate:
-    case OpKind::output_gate_grad: return refuse_state_space(op);
+    case OpKind::output_gate_grad:
     case OpKind::xielu:
-    case OpKind::xielu_grad: throw Failure("xIELU runs on CPU ranks only");
+    case OpKind::xielu_grad: return refuse_on_cuda(op);
   }
 }
 

@@ -1,4 +1,4 @@
-// What CPU ranks alone have so far: mixers that keep a state, gates of attention's output, and sinks.
+// What CPU ranks alone have so far: mixers that keep a state, gates of attention's output, xIELU, and sinks.
 #include <fmt/core.h>
 
 #include "exec/cuda/call.h"
@@ -6,7 +6,7 @@
 
 namespace orrery::exec::cuda {
 
-void refuse_state_space(const models::Op& op) {
+void refuse_on_cuda(const models::Op& op) {
   throw Failure(fmt::format("the CUDA backend has no {} yet: such models run on CPU ranks", models::name_of(op.kind)),
                 FailureKind::environment);
 }

@@ -134,10 +134,11 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   needs("head_bias", !m.head_bias || (m.pre_norm && !m.lora.any()),
         "a bias of the head needs norms that come first, and trains: BERT's head has one, and adapters leave it frozen",
         "head_bias: false");
-  needs("residual_scale", m.residual_scale == 1 || (m.pre_norm && !m.bias && !m.experts.scales_input),
-        "what is added to the residual can only be scaled where norms come first, projections have no biases, and "
-        "experts' weights multiply their outputs",
-        "residual_scale: 1");
+  needs(
+      "residual_scale", m.residual_scale == 1 || (m.pre_norm && !m.output_norm && !m.bias && !m.experts.scales_input),
+      "what is added to the residual can only be scaled where norms come first and do not follow, projections have no "
+      "biases, and experts' weights multiply their outputs",
+      "residual_scale: 1");
   needs("logit_scale", m.logit_scale == 1 || (m.pre_norm && !m.head_bias),
         "logits can only be scaled where norms come first and the head has no bias", "logit_scale: 1");
   needs("window", m.window == 0 || m.causal, "a window covers the tokens before one", "causal: true, or window: 0");
@@ -161,6 +162,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
 
 constexpr std::int64_t kMostOffset = 1024;
 constexpr double kMostCap = 1e6;
+constexpr double kLeastScale = 1e-6;
 // At higher rates hardly any value is left.
 constexpr double kMostDropout = 0.99;
 
@@ -258,9 +260,9 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.input_norm = at.optional("input_norm").boolean(m.input_norm);
   m.embedding_norm = at.optional("embedding_norm").boolean(m.embedding_norm);
   m.scaled_embedding = at.optional("scaled_embedding").boolean(m.scaled_embedding);
-  m.embedding_scale = at.optional("embedding_scale").number(0, kMostCap, m.embedding_scale);
-  m.residual_scale = at.optional("residual_scale").number(0, kMostCap, m.residual_scale);
-  m.logit_scale = at.optional("logit_scale").number(0, kMostCap, m.logit_scale);
+  m.embedding_scale = at.optional("embedding_scale").number(kLeastScale, kMostCap, m.embedding_scale);
+  m.residual_scale = at.optional("residual_scale").number(kLeastScale, kMostCap, m.residual_scale);
+  m.logit_scale = at.optional("logit_scale").number(kLeastScale, kMostCap, m.logit_scale);
   m.rotary_share = at.optional("rotary_share").number(0, 1, m.rotary_share);
   m.position_offset = at.optional("position_offset").integer(0, kMostOffset, m.position_offset);
   m.attention_cap = at.optional("attention_cap").number(0, kMostCap, m.attention_cap);

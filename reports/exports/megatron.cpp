@@ -80,6 +80,7 @@ void expert_flags(Handover& h, Flags& f) {
   const bool one = e.chosen == 1, sigmoid = e.scores == Scores::sigmoid;
   h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
           "experts without biases, or gpt-oss's own recipe");
+  h.needs(e.scores != Scores::sparse_mixer, "routers that draw their experts", "`scores: softmax_chosen`");
   h.needs(!s.tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
   h.needs(!sigmoid || e.normalised || one, "weights from sigmoids that are not divided by their sum",
           "`normalised: true`");
@@ -183,6 +184,7 @@ std::string model_flags(Handover& h) {
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
   h.needs(m.norm_weight && (m.normalisation == models::Normalisation::rms_norm || m.norm_bias),
           "norms without weights, or LayerNorms without biases", "RMSNorm, or LayerNorms with biases, with weights");
+  h.needs(!m.attention_gate, "a gate of attention's output", "models without `attention_gate`");
   h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");
   h.note(

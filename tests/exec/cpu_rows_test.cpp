@@ -262,5 +262,26 @@ TEST(BiasGradient, AddsTheSumOfEachColumnOrWritesIt) {
     }
 }
 
+// Its slopes' sums have a piece of scratch memory for every 16,384 elements.
+TEST(Xielu, SumsTheSlopesOfItsShapesOverAllPiecesWhateverScratchMemoryHeld) {
+  constexpr std::int64_t kRows = 25, kColumns = 2048, kCount = kRows * kColumns;
+  Numbers x = random_numbers(kCount, "x"), dy = random_numbers(kCount, "dy"), p = {0.3F}, n = {-0.2F};
+  double of_p = 0, of_n = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i], g = dy[i];
+    (v > 0 ? of_p : of_n) += g * (v > 0 ? v * v : std::expm1(v) - v);
+  }
+  of_p /= 1 + std::exp(-0.3), of_n /= 1 + std::exp(0.2);
+  on_every_backend([&](Backend& backend) {
+    Numbers y(x.size()), rstd(kRows), dx(x.size()), dp = {1}, dn = {1};
+    run(backend, rows_op(OpKind::rms_norm, kRows, kColumns), {of(x), absent()},
+        {of(y), of(rstd)});  // leaves ones there
+    run(backend, rows_op(OpKind::xielu_grad, kRows, kColumns), {of(dy), of(x), of(p), of(n)}, {of(dx), of(dp), of(dn)});
+    EXPECT_NEAR(dp[0], 1 + of_p, 1e-4 * std::abs(of_p) + 1e-3);
+    EXPECT_NEAR(dn[0], 1 + of_n, 1e-4 * std::abs(of_n) + 1e-3);
+    return std::vector<Numbers>{dx, dp, dn};
+  });
+}
+
 }  // namespace cpu_rows_test
 }  // namespace orrery::exec::testing

@@ -313,8 +313,7 @@ Verb init_verb() {
       .says = "Write a commented job to begin with",
       .examples = "  orrery init                                            a job for this machine\n"
                   "  orrery init llama.yaml --model llama3-8b --cluster hgx-h100\n"
-                  "  orrery init dlrm.yaml --dlrm '--arch-mlp-bot=13-64 --arch-mlp-top=64-1\n"
-                  "    --arch-sparse-feature-size=64 --loss-function=bce'",
+                  "  orrery init dlrm.yaml --dlrm '--arch-mlp-bot=13-512-2 --loss-function=bce'",
       .flags = add_init_flags,
       .run = run_init,
       .outputs = [](const InitOptions& o) -> std::vector<OutputFile> {

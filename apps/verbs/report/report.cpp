@@ -428,8 +428,7 @@ Verb report_verb() {
       .examples =
           "  orrery report runs/first --calibration calibration.yaml -o report.html\n"
           "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"
-          "  orrery report --scaling job.yaml --clusters dgx-a100,hgx-h100 \\\n"
-          "    --gpus 64,512 --tokens 300B -o scaling.html\n"
+          "  orrery report --scaling job.yaml --clusters dgx-a100,hgx-h100 -o clusters.html\n"
           "  orrery report --scaling job.yaml --weak --gpus 8,64,512 --format csv -o -\n"
           "  orrery report job.yaml -o job.html                                       its best plan, and others\n"
           "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"

@@ -55,6 +55,7 @@ struct Setting {
   const clusters::Device* device = nullptr;
   bool mixture = false;
   bool adapters = false;  ///< only adapters train (models/lora.h)
+  bool states = false;    ///< of state spaces or gated delta networks, of which nobody's measured run is among the rows
 };
 [[nodiscard]] Setting setting_of(const clusters::Cluster& cluster, const models::Model& model);
 [[nodiscard]] Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures);

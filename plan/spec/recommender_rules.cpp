@@ -181,6 +181,21 @@ base::Diagnostics refused_resume(const PlanSpec& spec) {
        {}}};
 }
 
+namespace {
+
+/// What of a model only CPU ranks compute so far (exec/cuda/refused.cpp), with its verb; null: nothing.
+const char* on_cpu_alone(const models::Model& model) {
+  if (model.recommender) return nullptr;
+  if (!model.norm_weight) return "norms without weights are";
+  if (model.activation == models::Activation::xielu) return "xIELU is";
+  if (model.ssm.any()) return "state spaces and gated delta networks are";
+  if (model.attention_gate) return "gates of attention's output are";
+  if (model.attention_sinks) return "attention sinks are";
+  return nullptr;
+}
+
+}  // namespace
+
 base::Diagnostics refused_execution(const models::Model& model, const clusters::Cluster& cluster,
                                     const PlanSpec& spec) {
   if (spec.numerics.precision == models::DType::fp4)
@@ -200,13 +215,11 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
                      model.name),
          "experts: {scores: softmax_chosen} trains the same layers with a softmax over the chosen experts",
          {}}};
-  const bool on_cpu_alone = !model.norm_weight || model.activation == models::Activation::xielu;
-  if (!model.recommender && on_cpu_alone && cluster.device().kind == clusters::DeviceKind::gpu)
+  if (const char* alone = on_cpu_alone(model); alone != nullptr && cluster.device().kind == clusters::DeviceKind::gpu)
     return {{base::Severity::error,
              "E0669",
              {},
-             fmt::format("{} predicted on GPUs, and executed on CPU ranks",
-                         model.norm_weight ? "xIELU is" : "norms without weights are"),
+             fmt::format("{} predicted on GPUs, and executed on CPU ranks", alone),
              "a cluster of CPU ranks, such as localhost-2",
              {}}};
   if (!model.recommender) return refused_balancing(model, spec);

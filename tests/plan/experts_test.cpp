@@ -170,7 +170,7 @@ TEST(SparseMixer, IsPredictedAndNotExecuted) {
   EXPECT_THAT(refused(), HasSubstr("error[E0669]: " + m.name + "'s routers draw experts while they train"));
 }
 
-TEST(NormsWithoutWeights, AndActivationsWithParametersArePredictedOnGpusAndExecutedOnCpuRanks) {
+TEST(Execution, OfWhatOnlyCpuRanksComputeIsRefusedOnGpus) {
   clusters::Cluster cluster = samples::cpu_cluster(2);
   models::Model m = samples::tiny_gpt();
   const auto refused = [&] { return base::render(refused_execution(m, cluster, shaped(1, 16)), false); };
@@ -182,6 +182,14 @@ TEST(NormsWithoutWeights, AndActivationsWithParametersArePredictedOnGpusAndExecu
   EXPECT_EQ(refused(), "");
   m.activation = models::Activation::xielu;
   EXPECT_THAT(refused(), HasSubstr("error[E0669]: xIELU is predicted on GPUs"));
+  m.activation = models::Activation::gelu, m.attention_gate = true;
+  EXPECT_THAT(refused(), HasSubstr("error[E0669]: gates of attention's output are predicted on GPUs"));
+  m.attention_gate = false, m.attention_sinks = true;
+  EXPECT_THAT(refused(), HasSubstr("error[E0669]: attention sinks are predicted on GPUs"));
+  m.attention_sinks = false, m.ssm = {.heads = 4, .width = 4, .groups = 1, .state = 4};
+  EXPECT_THAT(refused(), HasSubstr("error[E0669]: state spaces and gated delta networks are predicted on GPUs"));
+  cluster.devices.front().kind = clusters::DeviceKind::cpu;
+  EXPECT_EQ(refused(), "");
 }
 
 }  // namespace experts_test

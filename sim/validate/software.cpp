@@ -132,12 +132,15 @@ bool runs_transformers(const Setup& s, const cost::Stack& engine) {
   return names_transformers(words);
 }
 
-std::optional<std::int64_t> usual_zero_stage(const Setup& s) {
-  constexpr std::int64_t kAccelerates = 2;
+std::optional<UsualZero> usual_zero_stage(const Setup& s) {
+  constexpr UsualZero kAccelerate{2, "Accelerate's default"};
+  constexpr UsualZero kNemo{1, "as NVIDIA's recipes have it (distributed_fused_adam, use_distributed_optimizer)"};
   const std::string words = words_of(s);
   const bool open = !s.zero_stage && s.fsdp_sharding.empty() && s.data.value_or(1) > 1;
-  if (!open || !names(words, {"deepspeed"}) || !names_transformers(words)) return std::nullopt;
-  return kAccelerates;
+  if (!open) return std::nullopt;
+  if (names(words, {"deepspeed"}) && names_transformers(words)) return kAccelerate;
+  if (names(words, {"nemo", "megatron-bridge", "megatron bridge"}) && !names(words, {"automodel"})) return kNemo;
+  return std::nullopt;
 }
 
 bool attends_masked(const Setup& s) {

@@ -42,9 +42,15 @@ struct Version {
 inline constexpr const char* kTransformers = "huggingface";
 /// Whether a row's words name kernels that replace norms, rotations and gates of such a model.
 [[nodiscard]] bool replaces_operators(const Setup& setup);
-/// The ZeRO stage of DeepSpeed under Hugging Face's Trainer, where the row leaves it open: Accelerate's default
-/// (utils/dataclasses.py, DeepSpeedPlugin.zero_stage).
-[[nodiscard]] std::optional<std::int64_t> usual_zero_stage(const Setup& setup);
+/// The ZeRO stage that software has unless it is told otherwise, and where that stands.
+struct UsualZero {
+  std::int64_t stage = 0;
+  const char* source = "";
+};
+/// Where the row leaves the stage open. DeepSpeed under Hugging Face's Trainer: Accelerate, utils/dataclasses.py,
+/// DeepSpeedPlugin.zero_stage. NeMo and Megatron Bridge: NeMo-Framework-Launcher, conf/training (optim.name); NeMo,
+/// collections/llm/recipes/optim/adam.py.
+[[nodiscard]] std::optional<UsualZero> usual_zero_stage(const Setup& setup);
 /// Whether the row runs such a model's own operators, on a stack that says nothing of the model's code.
 [[nodiscard]] bool runs_transformers(const Setup& setup, const cost::Stack& engine);
 /// Whether such a run gives attention a mask of padding: several sequences a micro-batch, neither packed nor with a

@@ -465,8 +465,8 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   const auto [named, stands_in] = stack_of(s, notes);
   if (!named) return fail("V01", "there is no stack to treat it as");
   if (const auto usual = usual_zero_stage(s)) {
-    s.zero_stage = usual;
-    notes.push_back(fmt::format("ZeRO {}, Accelerate's default", *usual));
+    s.zero_stage = usual->stage;
+    notes.push_back(fmt::format("ZeRO {}, {}", usual->stage, usual->source));
   }
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());

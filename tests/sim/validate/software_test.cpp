@@ -58,12 +58,30 @@ TEST(Software, BeforePyTorch2AttendsUnfused) {
 TEST(Software, OfDeepSpeedUnderAccelerateHasItsDefaultStage) {
   sim::Setup s = called("deepspeed-hf", "Hugging Face Trainer with DeepSpeed");
   s.data = 8;
-  EXPECT_EQ(usual_zero_stage(s), 2);
+  ASSERT_TRUE(usual_zero_stage(s));
+  EXPECT_EQ(usual_zero_stage(s)->stage, 2);
   s.zero_stage = 0;
-  EXPECT_EQ(usual_zero_stage(s), std::nullopt) << "the row says it";
+  EXPECT_FALSE(usual_zero_stage(s)) << "the row says it";
   sim::Setup alone = called("deepspeed", "DeepSpeed");
   alone.data = 8;
-  EXPECT_EQ(usual_zero_stage(alone), std::nullopt);
+  EXPECT_FALSE(usual_zero_stage(alone));
+}
+
+TEST(Software, OfNvidiasRecipesPartitionsTheOptimizer) {
+  for (const char* framework : {"NeMo 24.07", "NeMo 25.09", "Megatron Bridge 25.11"}) {
+    sim::Setup s = called("nemo", framework);
+    s.data = 4;
+    ASSERT_TRUE(usual_zero_stage(s)) << framework;
+    EXPECT_EQ(usual_zero_stage(s)->stage, 1) << framework;
+    s.data = 1;
+    EXPECT_FALSE(usual_zero_stage(s)) << "nothing to partition over";
+  }
+  sim::Setup other = called("nemo-automodel", "NeMo AutoModel");
+  other.data = 4;
+  EXPECT_FALSE(usual_zero_stage(other)) << "PyTorch's FSDP";
+  sim::Setup script = called("megatron-lm", "Megatron-LM");
+  script.data = 4;
+  EXPECT_FALSE(usual_zero_stage(script)) << "off by default in its arguments";
 }
 
 TEST(Software, OfMegatronIsCoreFrom2025On) {

@@ -38,6 +38,11 @@ Numbers over_ranks(int ranks, const OfRank& of_rank) {
   return open.front();
 }
 
+/// Of a layer.
+struct Sizes {
+  std::int64_t outputs, inputs;
+};
+
 Numbers rows_of(const Numbers& all, int ranks, int rank) {
   const auto count = static_cast<std::ptrdiff_t>(all.size()) / ranks;
   return {all.begin() + rank * count, all.begin() + (rank + 1) * count};
@@ -46,7 +51,8 @@ Numbers rows_of(const Numbers& all, int ranks, int rank) {
 // Small layers, for which libraries choose their kernel by the number of rows, and one of several pieces.
 TEST(SampleBlocks, WeightAndBiasGradientsAreTheSameBitsOnAnyNumberOfRanks) {
   constexpr std::int64_t kSamples = 128;
-  for (const auto& [outputs, inputs] : {std::pair<std::int64_t, std::int64_t>{16, 32}, {1, 64}, {520, 200}}) {
+  for (const Sizes& layer : {Sizes{16, 32}, Sizes{1, 64}, Sizes{520, 200}}) {
+    const std::int64_t outputs = layer.outputs, inputs = layer.inputs;
     const Numbers dz = random_numbers(kSamples * outputs, "dz"), x = random_numbers(kSamples * inputs, "x");
     on_every_backend([&](Backend& backend) {
       const auto sums = [&](OpKind kind, int ranks, bool accumulate) {
@@ -85,11 +91,12 @@ TEST(SampleBlocks, WeightAndBiasGradientsAreTheSameBitsOnAnyNumberOfRanks) {
 
 TEST(SampleBlocks, ASamplesOutputsDoNotDependOnItsRanksOtherSamples) {
   constexpr std::int64_t kSamples = 128;
-  for (const auto& [outputs, inputs] : {std::pair<std::int64_t, std::int64_t>{16, 32}, {32, 64}, {1, 64}, {520, 200}}) {
+  for (const Sizes& layer : {Sizes{16, 32}, Sizes{32, 64}, Sizes{1, 64}, Sizes{520, 200}}) {
+    const std::int64_t outputs = layer.outputs, inputs = layer.inputs;
     const Numbers x = random_numbers(kSamples * inputs, "x");
     Numbers weight = random_numbers(outputs * inputs, "w"), bias = random_numbers(outputs, "b");
     on_every_backend([&](Backend& backend) {
-      const auto outputs_of = [&, outputs = outputs, inputs = inputs](int ranks, bool transposed) {
+      const auto outputs_of = [&](int ranks, bool transposed) {
         Numbers all;
         for (int rank = 0; rank < ranks; ++rank) {
           Numbers in = rows_of(x, ranks, rank);

@@ -63,7 +63,7 @@ double rounded_weight_bytes(const std::vector<LayerRun>& layers, const plan::Pla
     if (run.costs->kind != models::LayerKind::block) continue;
     for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts}) {
       const int shards = gathered ? spec.shards_of(of == LayerBucket::experts) : 1;
-      elements += static_cast<double>(run.count * (run.costs->elements_of(of) + run.costs->frozen_of(of))) / shards;
+      elements += static_cast<double>(run.count * (run.costs->in(of).elements + run.costs->in(of).frozen)) / shards;
     }
   }
   const double copies = gathered || recipe.one_rounded_copy ? 1 : 2;
@@ -103,7 +103,8 @@ void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>&
   m.optimizer_states += factor_bytes(buckets, spec);
   for (const LayerRun& run : layers) {
     const bool block = run.costs->kind == models::LayerKind::block;
-    const std::int64_t table = std::max(run.costs->shared_elements, block ? 0 : run.costs->own_elements);
+    const std::int64_t table =
+        std::max(run.costs->in(LayerBucket::shared).elements, block ? 0 : run.costs->in(LayerBucket::own).elements);
     elements.largest = std::max(elements.largest, static_cast<double>(table));
   }
 }

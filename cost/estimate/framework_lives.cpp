@@ -19,7 +19,7 @@ namespace {
 /// logits.
 class FrameworkLives {
  public:
-  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of,
+  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const base::ById<TensorId, LifeId>& life_of,
                  const MemoryRecipe& recipe)
       : costs_(costs), program_(program), life_of_(life_of), recipe_(recipe) {}
 
@@ -63,7 +63,7 @@ class FrameworkLives {
   }
 
  private:
-  [[nodiscard]] Life life(TensorId tensor) const { return costs_.lives[static_cast<std::size_t>(life_of_[tensor])]; }
+  [[nodiscard]] Life life(TensorId tensor) const { return costs_.lives[life_of_[tensor]]; }
   /// Of the i-th tensor that an operator reads, or makes.
   [[nodiscard]] Life life_read(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.in[i])); }
   [[nodiscard]] Life life_made(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.out[i])); }
@@ -79,7 +79,7 @@ class FrameworkLives {
                  tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
   }
 
-  [[nodiscard]] Life& life_at(TensorId t) { return costs_.lives[static_cast<std::size_t>(life_of_[t])]; }
+  [[nodiscard]] Life& life_at(TensorId t) { return costs_.lives[life_of_[t]]; }
   static void leave_backward(Life& life) { life.backward = life.weights = {}; }
 
   /// A framework allocates rows that came, not what a slot has room for.
@@ -88,7 +88,7 @@ class FrameworkLives {
         program_.forward, [](const models::Part& part) { return part.sent.exists() && part.expected < 1; });
     if (sent == program_.forward.end()) return;
     for (const TensorId t : in_slots())
-      if (life_of_[t] >= 0) life_at(t).bytes *= sent->expected;
+      if (life_of_[t]) life_at(t).bytes *= sent->expected;
   }
   /// Tensors of rows in slots. Others may have as many rows.
   [[nodiscard]] std::set<TensorId> in_slots() const {
@@ -217,9 +217,9 @@ class FrameworkLives {
             as_is[to] = as_is[to] || as_is[from];
           }
     for (const TensorId id : program_.tensors.keys()) {
-      const int place = life_of_[id];
-      if (place < 0 || rounded[id] == 0 || id == program_.x || id == program_.y) continue;
-      Life& whole = costs_.lives[static_cast<std::size_t>(place)];
+      const LifeId place = life_of_[id];
+      if (!place || rounded[id] == 0 || id == program_.x || id == program_.y) continue;
+      Life& whole = costs_.lives[place];
       if (!whole.backward.any() && !whole.weights.any()) continue;
       const double bytes = whole.bytes * rounded[id] / static_cast<double>(models::size_of(tensor(id).dtype));
       if (!whole.forward.any())
@@ -263,14 +263,14 @@ class FrameworkLives {
 
   LayerCosts& costs_;
   const models::LayerProgram& program_;
-  const base::ById<TensorId, int>& life_of_;
+  const base::ById<TensorId, LifeId>& life_of_;
   const MemoryRecipe& recipe_;
 };
 
 }  // namespace
 
 void add_framework_lives(LayerCosts& costs, const models::LayerProgram& program,
-                         const base::ById<models::TensorId, int>& life_of, const std::vector<models::Part>& backward,
+                         const base::ById<models::TensorId, LifeId>& life_of, const std::vector<models::Part>& backward,
                          const MemoryRecipe& recipe) {
   FrameworkLives(costs, program, life_of, recipe).add(backward);
 }

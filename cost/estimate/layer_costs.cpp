@@ -190,7 +190,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       continue;
     }
     if (part.ops.empty()) {
-      if (pass.first_compute < 0 && pass.empty_part < 0) pass.empty_part = pass.steps;
+      if (!pass.computes.any() && pass.empty_part < 0) pass.empty_part = pass.steps;
       continue;
     }
     Segment segment{.seconds = prices.compute(part.ops), .host = prices.host(part.ops)};
@@ -205,8 +205,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       for (const int t : op.in) segment.shifts = std::max(segment.shifts, ring.use(models::tensor_of(t), touch_sent));
     }
     pass.segments.push_back(segment);
-    if (pass.first_compute < 0) pass.first_compute = pass.steps;
-    pass.last_compute = pass.steps++;
+    pass.computes.add(pass.steps++);
   }
   return pass;
 }
@@ -311,7 +310,7 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
   out.kind = program.kind;
   out.choice = choice_of(program);
-  base::ById<TensorId, int> life_of(program.tensors.size(), -1);
+  base::ById<TensorId, LifeId> life_of(program.tensors.size());
   for (const TensorId i : program.tensors.keys()) {
     const models::Tensor& t = program.tensors[i];
     if (t.role == models::TensorRole::parameter) {
@@ -325,11 +324,10 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
       if (t.partial_gradient) add_to(bucket.partial);
     } else if (!t.part_of && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss &&
                t.role != models::TensorRole::tally && t.role != models::TensorRole::load) {
-      life_of[i] = static_cast<int>(out.lives.size());
       // Counts of rows and operands in fewer bits, which include weights, do not grow with the micro-batch.
       const bool fixed =
           t.dtype == models::DType::int32 || t.dtype == models::DType::uint8 || t.role == models::TensorRole::balance;
-      out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
+      life_of[i] = out.lives.append({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
       out.lives.back().by_rows = !fixed;
     }
   }
@@ -339,12 +337,12 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
     if (t.role == models::TensorRole::parameter && std::ranges::find(out.listed, bucket) == out.listed.end())
       out.listed.push_back(bucket);
   }
-  const auto toucher = [&](Uses Life::*pass) {
+  const auto toucher = [&](StepRange Life::*pass) {
     return [&, pass](TensorId used, int step) {
       const TensorId tensor = models::owner_of(program, used);
       if (!tensor) return;
-      const int known = life_of[tensor];
-      Life* life = known >= 0 ? &out.lives[static_cast<std::size_t>(known)] : out.bucket_life(program, tensor);
+      const LifeId known = life_of[tensor];
+      Life* life = known ? &out.lives[known] : out.bucket_life(program, tensor);
       if (life != nullptr) (life->*pass).add(step);
     };
   };
@@ -374,9 +372,9 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
     if (models::is_token_ids(life.role) && !life.forward.any() && life.backward.any()) life.forward.add(0);
   for (const TensorId again : plan::made_again(program, choices.repeats, whole))
-    if (life_of[again] >= 0) out.lives[static_cast<std::size_t>(life_of[again])].dropped = true;
+    if (life_of[again]) out.lives[life_of[again]].dropped = true;
   if (pricing.stack().memory.stated) add_framework_lives(out, program, life_of, both, pricing.stack().memory);
-  const auto place = [&](TensorId tensor) { return tensor ? life_of[tensor] : -1; };
+  const auto place = [&](TensorId tensor) { return tensor ? life_of[tensor] : LifeId(); };
   out.x = place(program.x);
   out.y = place(program.y);
   out.dy = place(program.dy);

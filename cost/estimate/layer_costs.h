@@ -68,6 +68,16 @@ struct Segment {
   }
 };
 
+/// The first and the last step of a pass that uses or does something.
+struct StepRange {
+  int first = -1, last = -1;  ///< -1: no step does
+  [[nodiscard]] bool any() const { return first >= 0; }
+  void add(int step) {
+    if (!any()) first = step;
+    last = step;
+  }
+};
+
 /// One pass over a layer: forward, recomputation, or backward.
 struct Pass {
   double compute = 0;     ///< seconds on the compute stream, overheads included
@@ -77,28 +87,19 @@ struct Pass {
   double exchanges = 0;   ///< the part of `messages` that all-to-alls take
   double message_bytes = 0;
   int message_count = 0;
-  int tensor_messages = 0;                    ///< messages of the tensor group
-  int steps = 0;                              ///< schedule steps
-  int first_compute = -1, last_compute = -1;  ///< the first and the last step that computes; -1: none
-  int empty_part = -1;  ///< a part without operators comes before all compute, just before this step; -1: none
+  int tensor_messages = 0;  ///< messages of the tensor group
+  int steps = 0;            ///< schedule steps
+  StepRange computes = {};  ///< the steps that compute
+  int empty_part = -1;      ///< a part without operators comes before all compute, just before this step; -1: none
   std::vector<Segment> segments = {};
 };
 
-/// The first and the last step of a pass that uses a tensor.
-struct Uses {
-  int first = -1, last = -1;  ///< -1: no step does
-  [[nodiscard]] bool any() const { return first >= 0; }
-  void add(int step) {
-    if (!any()) first = step;
-    last = step;
-  }
-};
-
+using LifeId = base::Id<struct LifeTag>;  ///< of a layer's lives
 /// The steps of each pass that use a tensor.
 struct Life {
   double bytes = 0;  ///< rounded up as an arena does
   models::TensorRole role = models::TensorRole::activation;
-  Uses forward = {}, recompute = {}, backward = {}, weights = {};
+  StepRange forward = {}, recompute = {}, backward = {}, weights = {};
   bool dropped = false;  ///< selective recomputation: backward, or its second half, makes the tensor again
   bool by_rows = false;  ///< its elements are a multiple of the micro-batch's sequences
   double encoded = 0;    ///< bytes while it is stored encoded for backward; 0: it is stored unencoded
@@ -144,10 +145,10 @@ struct LayerCosts {
   Segment weights_but_last, weights_last;
   double weight_inputs = 0;  ///< bytes that the weights' gradients read, kept while W waits for B
   bool backward_reads_parameters = false;
-  TokenChoice choice = {};               ///< of its router, on which prices of exchanges depend
-  bool reduced_beside = false;           ///< ZeRO 2 and 3: full gradients stay until backward's next layer has run
-  std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
-  int x = -1, y = -1, dy = -1, dx = -1;  ///< indices into lives
+  TokenChoice choice = {};         ///< of its router, on which prices of exchanges depend
+  bool reduced_beside = false;     ///< ZeRO 2 and 3: full gradients stay until backward's next layer has run
+  base::ById<LifeId, Life> lives;  ///< of tensors that are neither parameters nor their gradients
+  LifeId x, y, dy, dx;             ///< its input and output, and their gradients
   /// Its buckets in the order in which lowering lists them, and whether their parameters are frozen.
   struct Listed {
     LayerBucket of{};

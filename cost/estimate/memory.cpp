@@ -124,8 +124,8 @@ ChunkSlab slab_of(const std::vector<LayerRun>& chunk, const plan::PlanSpec& spec
     slab.kept -= leaving_bytes(chunk, place.staying);
     slab.x_leaves = first.kind == models::LayerKind::block && blocks > place.staying;
   }
-  if (first.x < 0 || !spec.receives(place.stage, place.chunk, true)) return slab;
-  const Life& x = first.lives[static_cast<std::size_t>(first.x)];
+  if (!first.x || !spec.receives(place.stage, place.chunk, true)) return slab;
+  const Life& x = first.lives[first.x];
   if (slab.x_leaves || !crosses(first, first.x)) return slab;
   slab.kept -= x.encoded > 0 ? x.encoded : x.bytes;
   slab.received = x.bytes;  // not encoded
@@ -141,8 +141,7 @@ double kept_messages(const plan::PlanSpec& spec, const ChunkPlace& place, double
 double boundary_of(const std::vector<LayerRun>& layers) {
   double boundary = 0;
   for (const LayerRun& run : layers)
-    if (const int ends = run.costs->x >= 0 ? run.costs->x : run.costs->y; ends >= 0)
-      boundary = run.costs->lives[static_cast<std::size_t>(ends)].bytes;
+    if (const LifeId end = run.costs->x ? run.costs->x : run.costs->y) boundary = run.costs->lives[end].bytes;
   return boundary;
 }
 
@@ -241,8 +240,8 @@ namespace {
 /// What a layer keeps from forward to backward, by rows.
 double saved_by_rows(const LayerCosts& layer) {
   double sum = 0;
-  for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i)
-    if (i != layer.y && crosses(layer, i)) sum += bytes_by_rows(layer.lives[static_cast<std::size_t>(i)]);
+  for (const LifeId i : layer.lives.keys())
+    if (i != layer.y && crosses(layer, i)) sum += bytes_by_rows(layer.lives[i]);
   return sum;
 }
 

@@ -56,8 +56,8 @@ std::int64_t most_in_flight(const plan::PlanSpec& spec, plan::StageId stage, int
   return most;
 }
 
-bool crosses(const LayerCosts& layer, int index) {
-  const Life& life = layer.lives[static_cast<std::size_t>(index)];
+bool crosses(const LayerCosts& layer, LifeId index) {
+  const Life& life = layer.lives[index];
   if (index == layer.x) {  // a head that selects rows from it does not bring it back
     const bool again = layer.recomputation == plan::Recompute::full && life.recompute.any();
     return again || life.backward.any() || life.weights.any();
@@ -66,17 +66,17 @@ bool crosses(const LayerCosts& layer, int index) {
   return life.forward.any() && (life.backward.any() || life.weights.any());
 }
 
-bool waits_for_weights(const LayerCosts& layer, int index) {
+bool waits_for_weights(const LayerCosts& layer, LifeId index) {
   if (layer.kind != models::LayerKind::block || index == layer.y || !crosses(layer, index)) return false;
-  const Life& life = layer.lives[static_cast<std::size_t>(index)];
+  const Life& life = layer.lives[index];
   const bool again = layer.recomputation == plan::Recompute::full && life.recompute.any();
   return life.weights.any() && !life.backward.any() && !again;
 }
 
 double saved_bytes(const LayerCosts& layer) {
   double sum = 0;
-  for (std::size_t i = 0; i < layer.lives.size(); ++i)
-    if (static_cast<int>(i) != layer.y && crosses(layer, static_cast<int>(i)))
+  for (const LifeId i : layer.lives.keys())
+    if (i != layer.y && crosses(layer, i))
       sum += layer.lives[i].encoded > 0 ? layer.lives[i].encoded : layer.lives[i].bytes;
   return sum;
 }

@@ -98,10 +98,8 @@ void PassCopies::behind(std::size_t run, std::size_t segment, bool last) {
 std::vector<const Life*> PassCopies::saved(std::size_t run) const {
   const LayerCosts& c = layer(run);
   std::vector<const Life*> out;
-  for (std::size_t i = 0; i < c.lives.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    if (index != c.y && crosses(c, index) && (leaves_[run] || waits_for_weights(c, index))) out.push_back(&c.lives[i]);
-  }
+  for (const LifeId i : c.lives.keys())
+    if (i != c.y && crosses(c, i) && (leaves_[run] || waits_for_weights(c, i))) out.push_back(&c.lives[i]);
   std::ranges::stable_sort(out, {}, [&](const Life* life) { return first_use(c, *life); });
   return out;
 }

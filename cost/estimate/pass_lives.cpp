@@ -88,15 +88,15 @@ class PassesOverLayers {
       const std::vector<int> places = steps_of(layer.forward);
       run_over(places, layer.forward);
       use_parameters(layer, places);
-      for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i)
+      for (const LifeId i : layer.lives.keys())
         if (i != layer.y) live_in_forward(k, i, places, i == layer.x ? made : -1);
-      if (layer.y >= 0)
-        made = places.empty() ? block_->last() : places[at(std::max(0, layer.lives[at(layer.y)].forward.first))];
+      if (layer.y.exists())
+        made = places.empty() ? block_->last() : places[at(std::max(0, layer.lives[layer.y].forward.first))];
       drop_gathered();
     }
     const LayerCosts& top = *layers_.back();
-    if (top.y >= 0 && s_.sends(true) && !s_.messages_apart())
-      block_->live(made, block_->step(false), s_.bytes_of(top.lives[at(top.y)]), true);
+    if (top.y.exists() && s_.sends(true) && !s_.messages_apart())
+      block_->live(made, block_->step(false), s_.bytes_of(top.lives[top.y]), true);
     return block_->take();
   }
 
@@ -116,15 +116,15 @@ class PassesOverLayers {
       const std::vector<int> places =
           last ? steps_with(layer, layer.backward, &Life::backward, reductions) : steps_that_zero(layer);
       run_over_both(layer, again, places);
-      for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) live_in_backward(k, i, again, places);
-      if (layer.dy >= 0) {
-        const Life& dy = layer.lives[at(layer.dy)];
+      for (const LifeId i : layer.lives.keys()) live_in_backward(k, i, again, places);
+      if (layer.dy.exists()) {
+        const Life& dy = layer.lives[layer.dy];
         const bool outlives = dy.weights.any() || (s_.messages_apart() && k + 1 == layers_.size());
         if (!outlives)
           block_->live(made, place_of(places, dy.backward.last), made_bytes > 0 ? made_bytes : s_.bytes_of(dy));
       }
-      if (layer.dx >= 0) {
-        const Life& dx = layer.lives[at(layer.dx)];
+      if (layer.dx.exists()) {
+        const Life& dx = layer.lives[layer.dx];
         made = place_of(places, dx.backward.first);
         made_bytes = s_.bytes_of(dx);
       }
@@ -133,7 +133,7 @@ class PassesOverLayers {
       make_gradients(layer, places, reductions);
     }
     if (!last) reductions.finish();
-    if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx >= 0)
+    if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx.exists())
       block_->live(made, block_->step(false), made_bytes, !last);  // early reductions still compute after it
     reductions.finish();
     return block_->take();
@@ -148,8 +148,8 @@ class PassesOverLayers {
       const std::vector<int> places =
           last ? steps_with(layer, layer.weights, &Life::weights, reductions) : steps_of(layer.weights);
       run_over(places, layer.weights);
-      for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) {
-        const Life& life = layer.lives[at(i)];
+      for (const LifeId i : layer.lives.keys()) {
+        const Life& life = layer.lives[i];
         const bool comes_back = s_.activations_leave() && waits_for_weights(layer, i);
         const bool within = life.weights.any() && (!life.forward.any() || life.dropped) && !life.backward.any() &&
                             !life.recompute.any();
@@ -175,7 +175,7 @@ class PassesOverLayers {
   /// The places of a pass's steps.
   std::vector<int> steps_of(const Pass& pass) {
     std::vector<int> places;
-    for (int s = 0; s < pass.steps; ++s) places.push_back(block_->step(s >= std::max(0, pass.first_compute)));
+    for (int s = 0; s < pass.steps; ++s) places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
     return places;
   }
   /// Backward: ZeRO-2's and 3's gradients are zeroed by its first compute step, or by a step that does nothing else.
@@ -186,7 +186,7 @@ class PassesOverLayers {
     std::vector<int> places;
     for (int s = 0; s < pass.steps; ++s) {
       if (s == pass.empty_part) zeroed_ = block_->step(true);
-      places.push_back(block_->step(s >= std::max(0, pass.first_compute)));
+      places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
     }
     return places;
   }
@@ -195,14 +195,14 @@ class PassesOverLayers {
   }
   /// The run that copies count by: the layer's compute steps.
   void run_over(const std::vector<int>& places, const Pass& pass) {
-    if (pass.first_compute >= 0) block_->run(places[at(pass.first_compute)], places[at(pass.last_compute)]);
+    if (pass.computes.any()) block_->run(places[at(pass.computes.first)], places[at(pass.computes.last)]);
   }
   void run_over_both(const LayerCosts& layer, const std::vector<int>& again, const std::vector<int>& places) {
     int first = -1, last = -1;
     for (const auto& [steps, pass] : {std::pair{&again, &layer.recompute}, {&places, &layer.backward}}) {
-      if (steps->empty() || pass->first_compute < 0) continue;
-      if (first < 0) first = (*steps)[at(pass->first_compute)];
-      last = (*steps)[at(pass->last_compute)];
+      if (steps->empty() || !pass->computes.any()) continue;
+      if (first < 0) first = (*steps)[at(pass->computes.first)];
+      last = (*steps)[at(pass->computes.last)];
     }
     if (first >= 0) block_->run(first, last);
   }
@@ -213,13 +213,13 @@ class PassesOverLayers {
 
   // -- forward ------------------------------------------------------------------------------------------------------
   /// A tensor received from another stage is not encoded.
-  [[nodiscard]] bool is_received(std::size_t k, int life) const {
+  [[nodiscard]] bool is_received(std::size_t k, LifeId life) const {
     return k == 0 && life == layers_[0]->x && s_.receives(true);
   }
   /// `made`: where an input was.
-  void live_in_forward(std::size_t k, int index, const std::vector<int>& places, int made) {
+  void live_in_forward(std::size_t k, LifeId index, const std::vector<int>& places, int made) {
     const LayerCosts& layer = *layers_[k];
-    const Life& life = layer.lives[at(index)];
+    const Life& life = layer.lives[index];
     const bool input = index == layer.x;
     if (!input && !life.forward.any()) return;
     if (input && k == 0 && s_.messages_apart()) return;  // has a slab of its own
@@ -233,9 +233,9 @@ class PassesOverLayers {
   }
 
   // -- backward -----------------------------------------------------------------------------------------------------
-  void live_in_backward(std::size_t k, int index, const std::vector<int>& again, const std::vector<int>& places) {
+  void live_in_backward(std::size_t k, LifeId index, const std::vector<int>& again, const std::vector<int>& places) {
     const LayerCosts& layer = *layers_[k];
-    const Life& life = layer.lives[at(index)];
+    const Life& life = layer.lives[index];
     if (index == layer.y || index == layer.dy || index == layer.dx) return;
     const bool repeats = recomputes(layer) && life.recompute.any();
     const int to = std::max(repeats ? place_of(again, life.recompute.last) : 0,
@@ -299,7 +299,7 @@ class PassesOverLayers {
 
   void use_parameters(const LayerCosts& layer, const std::vector<int>& places) {
     use_buckets(layer, {&layer.forward}, [&](const Life& life) {
-      const Uses& uses = life.forward;
+      const StepRange& uses = life.forward;
       return uses.any() ? std::pair{place_of(places, uses.first), place_of(places, uses.last)} : std::pair{-1, -1};
     });
   }
@@ -352,7 +352,7 @@ class PassesOverLayers {
       }
       return;
     }
-    const int made = zeroed_ >= 0 ? zeroed_ : place_of(places, layer.backward.first_compute);
+    const int made = zeroed_ >= 0 ? zeroed_ : place_of(places, layer.backward.computes.first);
     if (!spec_.compresses()) reductions.add_up();
     for (const Used& bucket : buckets_of(layer)) {
       if (bucket.frozen) continue;
@@ -363,11 +363,11 @@ class PassesOverLayers {
   }
 
   /// The steps of the last pass. A reduction stands right after the last step that writes what it reduces.
-  std::vector<int> steps_with(const LayerCosts& layer, const Pass& pass, Uses Life::*pass_of,
+  std::vector<int> steps_with(const LayerCosts& layer, const Pass& pass, StepRange Life::*pass_of,
                               ReductionLives& reductions) {
     std::vector<int> places;
     for (int s = 0; s < pass.steps; ++s) {
-      places.push_back(block_->step(s >= std::max(0, pass.first_compute)));
+      places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
       for (const Used& bucket : buckets_of(layer)) {
         const Life& uses = layer.in(bucket.of).gradient_uses;
         const bool later = pass_of == &Life::backward && uses.weights.any();  // complete in the pass of weights

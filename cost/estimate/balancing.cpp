@@ -17,7 +17,8 @@ std::int64_t values_of(const models::Experts& experts) {
 std::int64_t mixed_layers(const std::vector<LayerRun>& layers_of) {
   std::int64_t mixed = 0;
   for (const LayerRun& run : layers_of)
-    if (run.costs->expert_elements + run.costs->frozen_of(LayerBucket::experts) > 0) mixed += run.count;
+    if (run.costs->in(LayerBucket::experts).elements + run.costs->in(LayerBucket::experts).frozen > 0)
+      mixed += run.count;
   return mixed;
 }
 

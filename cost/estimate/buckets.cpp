@@ -17,49 +17,38 @@ plan::BucketShape sized(plan::BucketShape shape, std::int64_t elements, const pl
 
 }  // namespace
 
-plan::BucketShape shape_of(LayerBucket of, std::int64_t elements, const plan::PlanSpec& spec) {
-  return sized({.experts = of == LayerBucket::experts}, elements, spec);
+plan::BucketShape shape_of(LayerBucket of, const LayerCosts& c, const plan::PlanSpec& spec) {
+  const BucketCosts& bucket = c.in(of);
+  return sized(
+      {.partial = bucket.partial,
+       .parameters = bucket.tensors,
+       .factors = bucket.factors,
+       .embedding = of == LayerBucket::shared || (of == LayerBucket::own && c.kind == models::LayerKind::embedding),
+       .experts = of == LayerBucket::experts,
+       .matrices = &bucket.matrices,
+       .whole = bucket.whole.matrices.empty() ? nullptr : &bucket.whole},
+      bucket.elements, spec);
+}
+
+plan::BucketShape frozen_shape_of(LayerBucket of, const LayerCosts& c, const plan::PlanSpec& spec) {
+  return sized({.experts = of == LayerBucket::experts}, c.in(of).frozen, spec);
 }
 
 std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec) {
   std::vector<BucketSize> out;
   bool shared = false;
-  const auto add = [&](std::int64_t elements, std::int64_t count, plan::BucketShape shape, bool written,
-                       bool tied = false) {
-    if (elements == 0) return;
-    out.push_back({sized(std::move(shape), elements, spec), count, written, tied});
-  };
   // The head first writes a tied table's gradient; in a split backward its product comes after the embedding's scatter.
   const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
-  const bool tables = top.kind == models::LayerKind::head && top.shared_written &&
+  const bool tables = top.kind == models::LayerKind::head && top.in(LayerBucket::shared).written &&
                       !(spec.stages.splits_backward() && bottom.kind == models::LayerKind::embedding);
   for (const LayerRun& run : layers) {
     const LayerCosts& c = *run.costs;
-    if (!shared && c.shared_elements > 0) {
-      add(c.shared_elements, 1,
-          {.parameters = c.shared_parameters,
-           .factors = c.shared_factors,
-           .embedding = true,
-           .matrices = &c.shared_matrices},
-          tables, true);
-      shared = true;
+    for (const LayerBucket of : kLayerBuckets) {
+      const bool table = of == LayerBucket::shared;
+      if (c.in(of).elements == 0 || (table && std::exchange(shared, true))) continue;
+      out.push_back({shape_of(of, c, spec), table ? 1 : run.count, table ? tables : c.in(of).written, table});
     }
-    add(c.own_elements, run.count,
-        {.partial = c.partial_elements,
-         .parameters = c.own_parameters,
-         .factors = c.own_factors,
-         .embedding = c.kind == models::LayerKind::embedding,
-         .matrices = &c.own_matrices,
-         .whole = c.whole.matrices.empty() ? nullptr : &c.whole},
-        c.own_written);
-    add(c.expert_elements, run.count,
-        {.parameters = c.expert_parameters,
-         .factors = c.expert_factors,
-         .experts = true,
-         .matrices = &c.expert_matrices,
-         .whole = c.expert_whole.matrices.empty() ? nullptr : &c.expert_whole},
-        c.expert_written);
-    if (c.own_elements > 0 && c.expert_elements > 0) out.back().alternates = true;
+    if (c.in(LayerBucket::own).elements > 0 && c.in(LayerBucket::experts).elements > 0) out.back().alternates = true;
   }
   return out;
 }
@@ -69,9 +58,9 @@ std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers, c
   bool shared = false;
   for (const LayerRun& run : layers)
     for (const LayerBucket of : kLayerBuckets) {
-      const std::int64_t elements = run.costs->frozen_of(of);
-      if (elements == 0 || (of == LayerBucket::shared && std::exchange(shared, true))) continue;
-      out.push_back({shape_of(of, elements, spec), of == LayerBucket::shared ? 1 : run.count});
+      const bool table = of == LayerBucket::shared;
+      if (run.costs->in(of).frozen == 0 || (table && std::exchange(shared, true))) continue;
+      out.push_back({frozen_shape_of(of, *run.costs, spec), table ? 1 : run.count});
     }
   return out;
 }

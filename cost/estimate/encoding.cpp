@@ -29,7 +29,7 @@ void add_step(Pass& pass, const Op& op, const Pricing& pricing, bool ahead = fal
 }  // namespace
 
 void add_encoding(LayerCosts& costs, const models::LayerProgram& program,
-                  const base::ById<models::TensorId, int>& life_of, const plan::Compression& compression,
+                  const base::ById<models::TensorId, LifeId>& life_of, const plan::Compression& compression,
                   const Pricing& pricing) {
   const plan::ActivationEncoding encoding = compression.activations;
   if (encoding == plan::ActivationEncoding::none || costs.kind != models::LayerKind::block) return;
@@ -47,12 +47,12 @@ void add_encoding(LayerCosts& costs, const models::LayerProgram& program,
     }
   for (const models::TensorId i : program.tensors.keys()) {
     const models::Tensor& t = program.tensors[i];
-    if (life_of[i] < 0 || life_of[i] == costs.y || statistic[i.index()] || !crosses(costs, life_of[i])) continue;
+    if (!life_of[i] || life_of[i] == costs.y || statistic[i.index()] || !crosses(costs, life_of[i])) continue;
     if (models::is_token_ids(t.role)) continue;
     if (t.dtype == DType::int32) continue;  // counts of a message, or places of rows
     const auto sparse = rectified.find(i);
     if (lossless && sparse == rectified.end()) continue;
-    Life& life = costs.lives[static_cast<std::size_t>(life_of[i])];
+    Life& life = costs.lives[life_of[i]];
     Op op = flat(OpKind::encode, t.dtype, t.elements());
     op.k = bits;
     if (lossless) {
@@ -77,8 +77,7 @@ void add_partition(LayerCosts& costs, const models::LayerProgram& program, const
     return;
   const models::Tensor& input = program.tensors[program.x];
   const std::int64_t part = input.elements() / ranks;
-  costs.lives[static_cast<std::size_t>(costs.x)].encoded =
-      arena_bytes(part * models::size_of(input.dtype), DType::uint8);
+  costs.lives[costs.x].encoded = arena_bytes(part * models::size_of(input.dtype), DType::uint8);
   add_step(costs.forward, flat(OpKind::copy, input.dtype, part), pricing);
   const auto bytes = static_cast<double>(input.bytes());
   Pass& again = costs.recompute;

@@ -11,7 +11,7 @@ namespace orrery::cost {
 
 /// Marks the tensors of a block that wait encoded, and adds the time of encoding and decoding to its passes.
 void add_encoding(LayerCosts& costs, const models::LayerProgram& program,
-                  const base::ById<models::TensorId, int>& life_of, const plan::Compression& compression,
+                  const base::ById<models::TensorId, LifeId>& life_of, const plan::Compression& compression,
                   const Pricing& pricing);
 
 /// The same for a recomputed block's input that is partitioned: each rank of the tensor group keeps a part of it, which

@@ -256,7 +256,7 @@ Agreements Estimator::Impl::agree(const plan::Plan& plan) {
     a.loss = message(spec, kNumber, loss_members(spec));
     agreements.emplace(key, std::make_pair(a.norm, a.loss));
   }
-  const std::int64_t table = layers->one(LayerKind::embedding, spec).shared_elements;
+  const std::int64_t table = layers->one(LayerKind::embedding, spec).in(LayerBucket::shared).elements;
   if (spec.head_stage() != plan::kFirstStage && table > 0) {
     const std::vector<BucketSize> buckets = buckets_of({{&layers->one(LayerKind::embedding, spec), 1}}, spec);
     const std::int64_t elements = partitions(spec) ? buckets.front().shard : buckets.front().elements;

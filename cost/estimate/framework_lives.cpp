@@ -19,7 +19,7 @@ namespace {
 /// logits.
 class FrameworkLives {
  public:
-  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of,
+  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const base::ById<TensorId, LifeId>& life_of,
                  const MemoryRecipe& recipe)
       : costs_(costs), program_(program), life_of_(life_of), recipe_(recipe) {}
 
@@ -50,8 +50,8 @@ class FrameworkLives {
     }
     if (dropout && program_.kind == models::LayerKind::embedding) {
       Life whole;
-      whole.forward_first = whole.forward_last = std::max(0, costs_.forward.steps - 1);
-      whole.backward_first = whole.backward_last = 0;
+      whole.forward.add(std::max(0, costs_.forward.steps - 1));
+      whole.backward.add(0);
       mask(whole);
     }
     std::set<TensorId> known;  // chunks share memory
@@ -63,7 +63,7 @@ class FrameworkLives {
   }
 
  private:
-  [[nodiscard]] Life life(TensorId tensor) const { return costs_.lives[static_cast<std::size_t>(life_of_[tensor])]; }
+  [[nodiscard]] Life life(TensorId tensor) const { return costs_.lives[life_of_[tensor]]; }
   /// Of the i-th tensor that an operator reads, or makes.
   [[nodiscard]] Life life_read(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.in[i])); }
   [[nodiscard]] Life life_made(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.out[i])); }
@@ -79,10 +79,8 @@ class FrameworkLives {
                  tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
   }
 
-  [[nodiscard]] Life& life_at(TensorId t) { return costs_.lives[static_cast<std::size_t>(life_of_[t])]; }
-  static void leave_backward(Life& life) {
-    life.backward_first = life.backward_last = life.weights_first = life.weights_last = -1;
-  }
+  [[nodiscard]] Life& life_at(TensorId t) { return costs_.lives[life_of_[t]]; }
+  static void leave_backward(Life& life) { life.backward = life.weights = {}; }
 
   /// A framework allocates rows that came, not what a slot has room for.
   void fill_slots() {
@@ -90,7 +88,7 @@ class FrameworkLives {
         program_.forward, [](const models::Part& part) { return part.sent.exists() && part.expected < 1; });
     if (sent == program_.forward.end()) return;
     for (const TensorId t : in_slots())
-      if (life_of_[t] >= 0) life_at(t).bytes *= sent->expected;
+      if (life_of_[t]) life_at(t).bytes *= sent->expected;
   }
   /// Tensors of rows in slots. Others may have as many rows.
   [[nodiscard]] std::set<TensorId> in_slots() const {
@@ -123,7 +121,7 @@ class FrameworkLives {
   void forget(const models::Op& op) {
     if (recipe_.weighs_in_experts && op.kind == models::OpKind::combine_weight_grad) {
       Life& rows = life_at(models::tensor_of(op.in[1]));
-      if (rows.forward_first >= 0) leave_backward(rows);  // not gradients of weights that multiply inputs
+      if (rows.forward.any()) leave_backward(rows);  // not gradients of weights that multiply inputs
     }
     if (!recipe_.narrow_values || !reads_padded(op)) return;
     for (const models::Part& part : program_.forward)
@@ -135,8 +133,8 @@ class FrameworkLives {
         }
         if (forward.kind != models::OpKind::head_values) continue;
         Life &padded = life_at(models::tensor_of(forward.in[0])), &values = life_at(models::tensor_of(forward.out[0]));
-        values.backward_last = std::max(values.backward_last, padded.backward_last);
-        if (values.backward_first < 0) values.backward_first = padded.backward_first;
+        values.backward.last = std::max(values.backward.last, padded.backward.last);
+        if (!values.backward.any()) values.backward.first = padded.backward.first;
         padded.bytes = 0;
       }
   }
@@ -148,8 +146,8 @@ class FrameworkLives {
   void gathered(TensorId id) {
     Life whole = life(id);
     if (costs_.recomputation == plan::Recompute::full) return;
-    whole.forward_last = std::max(0, costs_.forward.steps - 1);
-    whole.backward_first = whole.backward_last = std::max(0, costs_.backward.steps - 1);
+    whole.forward.last = std::max(0, costs_.forward.steps - 1);
+    whole.backward.first = whole.backward.last = std::max(0, costs_.backward.steps - 1);
     keep(whole, static_cast<double>(tensor(id).bytes()));
   }
 
@@ -219,13 +217,13 @@ class FrameworkLives {
             as_is[to] = as_is[to] || as_is[from];
           }
     for (const TensorId id : program_.tensors.keys()) {
-      const int place = life_of_[id];
-      if (place < 0 || rounded[id] == 0 || id == program_.x || id == program_.y) continue;
-      Life& whole = costs_.lives[static_cast<std::size_t>(place)];
-      if (whole.backward_first < 0 && whole.weights_first < 0) continue;
+      const LifeId place = life_of_[id];
+      if (!place || rounded[id] == 0 || id == program_.x || id == program_.y) continue;
+      Life& whole = costs_.lives[place];
+      if (!whole.backward.any() && !whole.weights.any()) continue;
       const double bytes = whole.bytes * rounded[id] / static_cast<double>(models::size_of(tensor(id).dtype));
-      if (whole.forward_first < 0)
-        whole.encoded = whole.weights_first >= 0 ? bytes : 0;
+      if (!whole.forward.any())
+        whole.encoded = whole.weights.any() ? bytes : 0;
       else if (as_is[id])
         keep(whole, bytes);
       else
@@ -240,14 +238,14 @@ class FrameworkLives {
     const auto elements = static_cast<double>(tensor(models::tensor_of(op.out[1])).elements());
     if (dropout) keep(saved, elements + saved.bytes);
     Life before = saved;
-    before.backward_first = before.backward_last = -1;
-    before.forward_last = before.forward_first;
-    before.recompute_last = before.recompute_first;
+    before.backward = {};
+    before.forward.last = before.forward.first;
+    before.recompute.last = before.recompute.first;
     keep(before, saved.bytes);
     Life gradient = saved;
     gradient.dropped = false;
-    gradient.forward_first = gradient.recompute_first = -1;
-    gradient.backward_first = gradient.backward_last;
+    gradient.forward = gradient.recompute = {};
+    gradient.backward.first = gradient.backward.last;
     keep(gradient, (dropout ? 2 : 1) * saved.bytes);
   }
 
@@ -259,20 +257,20 @@ class FrameworkLives {
     const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
     keep(half, single);
     Life gradient = half;
-    gradient.forward_first = gradient.forward_last = -1;
+    gradient.forward = {};
     keep(gradient, half.bytes + (recipe_.loss_copies - 1) * single);
   }
 
   LayerCosts& costs_;
   const models::LayerProgram& program_;
-  const base::ById<TensorId, int>& life_of_;
+  const base::ById<TensorId, LifeId>& life_of_;
   const MemoryRecipe& recipe_;
 };
 
 }  // namespace
 
 void add_framework_lives(LayerCosts& costs, const models::LayerProgram& program,
-                         const base::ById<models::TensorId, int>& life_of, const std::vector<models::Part>& backward,
+                         const base::ById<models::TensorId, LifeId>& life_of, const std::vector<models::Part>& backward,
                          const MemoryRecipe& recipe) {
   FrameworkLives(costs, program, life_of, recipe).add(backward);
 }

@@ -11,9 +11,9 @@
 namespace orrery::cost {
 
 /// Adds the lives of what is kept besides the program's tensors, and changes those of what is kept in another form or
-/// not at all. `life_of`: each tensor's index into the lives; -1: it has none. `backward`: with what it recomputes.
+/// not at all. `life_of`: each tensor's life, or none. `backward`: with what it recomputes.
 void add_framework_lives(LayerCosts& costs, const models::LayerProgram& program,
-                         const base::ById<models::TensorId, int>& life_of, const std::vector<models::Part>& backward,
+                         const base::ById<models::TensorId, LifeId>& life_of, const std::vector<models::Part>& backward,
                          const MemoryRecipe& recipe);
 
 }  // namespace orrery::cost

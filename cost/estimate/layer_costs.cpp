@@ -190,7 +190,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       continue;
     }
     if (part.ops.empty()) {
-      if (pass.first_compute < 0 && pass.empty_part < 0) pass.empty_part = pass.steps;
+      if (!pass.computes.any() && pass.empty_part < 0) pass.empty_part = pass.steps;
       continue;
     }
     Segment segment{.seconds = prices.compute(part.ops), .host = prices.host(part.ops)};
@@ -205,8 +205,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       for (const int t : op.in) segment.shifts = std::max(segment.shifts, ring.use(models::tensor_of(t), touch_sent));
     }
     pass.segments.push_back(segment);
-    if (pass.first_compute < 0) pass.first_compute = pass.steps;
-    pass.last_compute = pass.steps++;
+    pass.computes.add(pass.steps++);
   }
   return pass;
 }
@@ -224,11 +223,6 @@ void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, cons
   out.weights_last = segment(ops.last(1));
 }
 
-void note(int& first, int& last, int step) {
-  if (first < 0) first = step;
-  last = step;
-}
-
 /// Bytes of the inputs and output gradients that the products of the weights' gradients read.
 double weight_inputs(const models::LayerProgram& program) {
   std::set<TensorId> read;
@@ -241,7 +235,7 @@ double weight_inputs(const models::LayerProgram& program) {
   return bytes;
 }
 
-/// Whether the first operator on each gradient could write it: for the layer's own bucket and the tied table's.
+/// Whether the first operator on each gradient could write it.
 void find_first_writes(const std::vector<models::Part>& parts, const models::LayerProgram& program,
                        std::set<TensorId>& touched, LayerCosts& out) {
   for (const models::Part& part : parts)
@@ -253,39 +247,32 @@ void find_first_writes(const std::vector<models::Part>& parts, const models::Lay
         const models::Tensor& t = program.tensors[id];
         if (t.role != models::TensorRole::gradient || !touched.insert(id).second) continue;
         const models::Tensor& parameter = program.tensors[t.of];
-        bool& written = parameter.shared        ? out.shared_written
-                        : parameter.expert >= 0 ? out.expert_written
-                                                : out.own_written;
+        bool& written = out.in(bucket_of(parameter)).written;
         written = written && std::find(sums.begin(), sums.end(), i) != sums.end();
       }
     }
 }
 
-/// Elements between parameters of the own bucket, or that of the experts, in the order in which it holds them; sets
-/// `whole` to the matrices among them that are updated as a whole.
-std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::OptimizerKind optimizer, bool experts,
-                                  plan::WholeMatrices& whole) {
-  std::vector<std::int64_t> gaps;
+/// Where a bucket holds its parameters: the gaps between them, and the matrices that are updated as a whole.
+void lay_out(LayerBucket of, const models::LayerProgram& program, plan::OptimizerKind optimizer, BucketCosts& out) {
   std::int64_t end = 0;
   for (const TensorId i : plan::parameter_order(program, optimizer)) {
     const models::Tensor& t = program.tensors[i];
-    if (t.role != models::TensorRole::parameter || t.frozen || t.shared || (t.expert >= 0) != experts) continue;
+    if (t.role != models::TensorRole::parameter || t.frozen || bucket_of(t) != of) continue;
     const std::int64_t begin = plan::round_up(end, plan::parameter_alignment(optimizer));
-    if (begin > end) gaps.push_back(begin - end);
+    if (begin > end) out.gaps.push_back(begin - end);
     end = begin + t.elements();
-    plan::add_parameter(whole, optimizer, program.kind, t, begin);
+    plan::add_parameter(out.whole, optimizer, program.kind, t, begin);
   }
-  return gaps;
 }
 
-void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorCount& factors,
-                   std::vector<plan::MatrixShape>& matrices) {
+void count_tensors(const models::Tensor& t, BucketCosts& out) {
   const auto count = [&](const models::Tensor& piece) {
-    matrices.push_back(plan::matrix_of(piece));
+    out.matrices.push_back(plan::matrix_of(piece));
     const plan::FactorCount one = plan::factor_count(piece);
-    ++tensors;
-    factors.elements += one.elements;
-    factors.met += one.met;
+    ++out.tensors;
+    out.factors.elements += one.elements;
+    out.factors.met += one.met;
   };
   if (t.pieces.empty()) count(t);
   for (const models::Tensor& piece : t.pieces) count(piece);
@@ -298,16 +285,16 @@ Life* LayerCosts::bucket_life(const models::LayerProgram& program, TensorId tens
   const bool gradient = used.role == models::TensorRole::gradient;
   if (!gradient && used.role != models::TensorRole::parameter) return nullptr;
   const models::Tensor& t = gradient ? program.tensors[used.of] : used;
-  const LayerBucket of = bucket_of(t);
-  return &(gradient ? gradient_uses : t.frozen ? frozen_uses : parameter_uses).at(static_cast<std::size_t>(of));
+  BucketCosts& bucket = in(bucket_of(t));
+  return &(gradient ? bucket.gradient_uses : t.frozen ? bucket.frozen_uses : bucket.parameter_uses);
 }
 
 std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) const {
-  const bool own = of == LayerBucket::own;
-  const std::int64_t padding = elements - elements_of(of);
-  const std::size_t gaps = (own ? own_gaps.size() : 0) + (padding > 0 ? 1 : 0);
-  if (!written(of) || gaps > 1) return elements;
-  return !own || own_gaps.empty() ? padding : own_gaps.front();
+  const BucketCosts& bucket = in(of);
+  const std::int64_t padding = elements - bucket.elements;
+  const std::size_t gaps = bucket.gaps.size() + (padding > 0 ? 1 : 0);
+  if (!bucket.written || gaps > 1) return elements;
+  return bucket.gaps.empty() ? padding : bucket.gaps.front();
 }
 
 LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices& choices, const Pricing& pricing,
@@ -323,55 +310,45 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
   out.kind = program.kind;
   out.choice = choice_of(program);
-  base::ById<TensorId, int> life_of(program.tensors.size(), -1);
+  base::ById<TensorId, LifeId> life_of(program.tensors.size());
   for (const TensorId i : program.tensors.keys()) {
     const models::Tensor& t = program.tensors[i];
-    if (t.role == models::TensorRole::parameter && t.frozen) {
-      std::int64_t& elements = out.frozen_elements.at(static_cast<std::size_t>(bucket_of(t)));
-      elements = plan::round_up(elements, alignment) + t.elements();
-    } else if (t.role == models::TensorRole::parameter) {
-      const bool expert = t.expert >= 0;
-      std::int64_t& elements = t.shared ? out.shared_elements : expert ? out.expert_elements : out.own_elements;
-      elements = plan::round_up(elements, alignment) + t.elements();
-      count_tensors(t,
-                    t.shared ? out.shared_parameters
-                    : expert ? out.expert_parameters
-                             : out.own_parameters,
-                    t.shared ? out.shared_factors
-                    : expert ? out.expert_factors
-                             : out.own_factors,
-                    t.shared ? out.shared_matrices
-                    : expert ? out.expert_matrices
-                             : out.own_matrices);
-      if (t.partial_gradient) out.partial_elements = plan::round_up(out.partial_elements, alignment) + t.elements();
+    if (t.role == models::TensorRole::parameter) {
+      BucketCosts& bucket = out.in(bucket_of(t));
+      const auto add_to = [&](std::int64_t& elements) {
+        elements = plan::round_up(elements, alignment) + t.elements();
+      };
+      add_to(t.frozen ? bucket.frozen : bucket.elements);
+      if (t.frozen) continue;
+      count_tensors(t, bucket);
+      if (t.partial_gradient) add_to(bucket.partial);
     } else if (!t.part_of && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss &&
                t.role != models::TensorRole::tally && t.role != models::TensorRole::load) {
-      life_of[i] = static_cast<int>(out.lives.size());
       // Counts of rows and operands in fewer bits, which include weights, do not grow with the micro-batch.
       const bool fixed =
           t.dtype == models::DType::int32 || t.dtype == models::DType::uint8 || t.role == models::TensorRole::balance;
-      out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
+      life_of[i] = out.lives.append({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
       out.lives.back().by_rows = !fixed;
     }
   }
   for (const TensorId i : plan::parameter_order(program, choices.optimizer)) {
     const models::Tensor& t = program.tensors[i];
     const LayerCosts::Listed bucket{bucket_of(t), t.frozen};
-    if (t.role == models::TensorRole::parameter && std::ranges::find(out.buckets, bucket) == out.buckets.end())
-      out.buckets.push_back(bucket);
+    if (t.role == models::TensorRole::parameter && std::ranges::find(out.listed, bucket) == out.listed.end())
+      out.listed.push_back(bucket);
   }
-  const auto toucher = [&](int Life::*first, int Life::*last) {
-    return [&, first, last](TensorId used, int step) {
+  const auto toucher = [&](StepRange Life::*pass) {
+    return [&, pass](TensorId used, int step) {
       const TensorId tensor = models::owner_of(program, used);
       if (!tensor) return;
-      const int known = life_of[tensor];
-      Life* life = known >= 0 ? &out.lives[static_cast<std::size_t>(known)] : out.bucket_life(program, tensor);
-      if (life != nullptr) note(life->*first, life->*last, step);
+      const LifeId known = life_of[tensor];
+      Life* life = known ? &out.lives[known] : out.bucket_life(program, tensor);
+      if (life != nullptr) (life->*pass).add(step);
     };
   };
-  out.forward = walk(program.forward, program, program.x, prices, toucher(&Life::forward_first, &Life::forward_last));
+  out.forward = walk(program.forward, program, program.x, prices, toucher(&Life::forward));
   out.recompute = walk(plan::recomputed_parts(program, pricing.stack().recompute_whole_layer), program, {}, prices,
-                       toucher(&Life::recompute_first, &Life::recompute_last));
+                       toucher(&Life::recompute));
   const bool whole = pricing.stack().recompute_whole_layer;
   const std::vector<models::Part> both = plan::backward_parts(program, choices.repeats, whole);
   std::vector<models::Part> backward = both;
@@ -384,22 +361,20 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   std::set<TensorId> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
-  out.own_gaps = gaps_of(program, choices.optimizer, false, out.whole);
-  static_cast<void>(gaps_of(program, choices.optimizer, true, out.expert_whole));
+  for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts})
+    lay_out(of, program, choices.optimizer, out.in(of));
   std::set<TensorId> added;
-  out.backward =
-      walk(backward, program, program.dy, prices, toucher(&Life::backward_first, &Life::backward_last), &added);
+  out.backward = walk(backward, program, program.dy, prices, toucher(&Life::backward), &added);
   if (split) {
     divide_last(out, weights, program, prices, added);
-    out.weights = walk(weights, program, {}, prices, toucher(&Life::weights_first, &Life::weights_last), &added);
+    out.weights = walk(weights, program, {}, prices, toucher(&Life::weights), &added);
   }
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
-    if (models::is_token_ids(life.role) && life.forward_first < 0 && life.backward_first >= 0)
-      life.forward_first = life.forward_last = 0;
+    if (models::is_token_ids(life.role) && !life.forward.any() && life.backward.any()) life.forward.add(0);
   for (const TensorId again : plan::made_again(program, choices.repeats, whole))
-    if (life_of[again] >= 0) out.lives[static_cast<std::size_t>(life_of[again])].dropped = true;
+    if (life_of[again]) out.lives[life_of[again]].dropped = true;
   if (pricing.stack().memory.stated) add_framework_lives(out, program, life_of, both, pricing.stack().memory);
-  const auto place = [&](TensorId tensor) { return tensor ? life_of[tensor] : -1; };
+  const auto place = [&](TensorId tensor) { return tensor ? life_of[tensor] : LifeId(); };
   out.x = place(program.x);
   out.y = place(program.y);
   out.dy = place(program.dy);

@@ -68,6 +68,16 @@ struct Segment {
   }
 };
 
+/// The first and the last step of a pass that uses or does something.
+struct StepRange {
+  int first = -1, last = -1;  ///< -1: no step does
+  [[nodiscard]] bool any() const { return first >= 0; }
+  void add(int step) {
+    if (!any()) first = step;
+    last = step;
+  }
+};
+
 /// One pass over a layer: forward, recomputation, or backward.
 struct Pass {
   double compute = 0;     ///< seconds on the compute stream, overheads included
@@ -77,21 +87,19 @@ struct Pass {
   double exchanges = 0;   ///< the part of `messages` that all-to-alls take
   double message_bytes = 0;
   int message_count = 0;
-  int tensor_messages = 0;                    ///< messages of the tensor group
-  int steps = 0;                              ///< schedule steps
-  int first_compute = -1, last_compute = -1;  ///< the first and the last step that computes; -1: none
-  int empty_part = -1;  ///< a part without operators comes before all compute, just before this step; -1: none
+  int tensor_messages = 0;  ///< messages of the tensor group
+  int steps = 0;            ///< schedule steps
+  StepRange computes = {};  ///< the steps that compute
+  int empty_part = -1;      ///< a part without operators comes before all compute, just before this step; -1: none
   std::vector<Segment> segments = {};
 };
 
-/// The first and last steps of each pass that use a tensor; -1: none.
+using LifeId = base::Id<struct LifeTag>;  ///< of a layer's lives
+/// The steps of each pass that use a tensor.
 struct Life {
   double bytes = 0;  ///< rounded up as an arena does
   models::TensorRole role = models::TensorRole::activation;
-  int forward_first = -1, forward_last = -1;
-  int recompute_first = -1, recompute_last = -1;
-  int backward_first = -1, backward_last = -1;
-  int weights_first = -1, weights_last = -1;
+  StepRange forward = {}, recompute = {}, backward = {}, weights = {};
   bool dropped = false;  ///< selective recomputation: backward, or its second half, makes the tensor again
   bool by_rows = false;  ///< its elements are a multiple of the micro-batch's sequences
   double encoded = 0;    ///< bytes while it is stored encoded for backward; 0: it is stored unencoded
@@ -101,6 +109,7 @@ struct Life {
 enum class LayerBucket : std::uint8_t { own, experts, shared };
 /// In the order in which lowering goes through them: embedding and head name the table first.
 inline constexpr std::array kLayerBuckets = {LayerBucket::shared, LayerBucket::own, LayerBucket::experts};
+
 /// What passes over a layer read of a bucket.
 [[nodiscard]] inline ParametersRead read_by(std::initializer_list<const Pass*> passes, LayerBucket bucket) {
   ParametersRead read;
@@ -108,6 +117,22 @@ inline constexpr std::array kLayerBuckets = {LayerBucket::shared, LayerBucket::o
     for (const Segment& s : pass->segments) read.add(s.reads_parameters[static_cast<std::size_t>(bucket)]);
   return read;
 }
+
+/// A layer's part of a bucket.
+struct BucketCosts {
+  std::int64_t elements = 0;  ///< before padding to shards; 0: the layer has no such parameters
+  std::int64_t partial = 0;   ///< leading elements whose gradients the tensor group sums (sequence parallelism)
+  std::int64_t frozen = 0;    ///< elements of frozen parameters, which are in a bucket beside this one
+  std::int64_t tensors = 0;
+  plan::FactorCount factors = {};                ///< what Adafactor keeps for them
+  std::vector<plan::MatrixShape> matrices = {};  ///< their shapes
+  plan::WholeMatrices whole = {};                ///< those that the optimizer updates as a whole
+  std::vector<std::int64_t> gaps = {};           ///< elements in each gap between them; not of a tied table
+  /// Whether operators that can write a gradient are the first to touch each one's (plan/lower/write_first.h).
+  bool written = true;
+  /// When passes use parameters, frozen ones, and gradients; `bytes` is not set.
+  Life parameter_uses = {}, frozen_uses = {}, gradient_uses = {};
+};
 
 struct LayerCosts {
   models::LayerKind kind{};
@@ -118,49 +143,26 @@ struct LayerCosts {
   /// steps if the layer is a chunk's first (LayerPasses::weights). Without seconds if the segment has only one
   /// operator.
   Segment weights_but_last, weights_last;
-  std::int64_t own_elements = 0;      ///< in the layer's own bucket, before padding to shards; 0: none
-  std::int64_t partial_elements = 0;  ///< of the own bucket: gradients that the tensor group sums (sequence
-                                      ///< parallelism)
-  std::int64_t shared_elements = 0;   ///< of the tied table's bucket, if the layer uses it
-  std::int64_t expert_elements = 0;   ///< of the bucket of its experts on this rank
-  /// Elements of frozen parameters, which are in buckets of their own beside these; by LayerBucket.
-  std::array<std::int64_t, 3> frozen_elements = {};
-  std::int64_t own_parameters = 0, expert_parameters = 0, shared_parameters = 0;  ///< tensors in these buckets
-  plan::FactorCount own_factors, expert_factors, shared_factors;                  ///< what Adafactor keeps for them
-  std::vector<plan::MatrixShape> own_matrices, expert_matrices, shared_matrices;  ///< their shapes
-  /// Of the own bucket and the experts', if the optimizer updates any matrix as a whole.
-  plan::WholeMatrices whole, expert_whole;
-  /// Whether operators that can write a gradient are the first to touch each parameter's (plan/lower/write_first.h).
-  bool own_written = true, expert_written = true, shared_written = true;
-  [[nodiscard]] bool written(LayerBucket of) const {
-    return of == LayerBucket::own ? own_written : of == LayerBucket::experts ? expert_written : shared_written;
-  }
-  std::vector<std::int64_t> own_gaps = {};  ///< elements in each gap between parameters of the own bucket
-  double weight_inputs = 0;                 ///< bytes that the weights' gradients read, kept while W waits for B
+  double weight_inputs = 0;  ///< bytes that the weights' gradients read, kept while W waits for B
   bool backward_reads_parameters = false;
-  TokenChoice choice = {};               ///< of its router, on which prices of exchanges depend
-  bool reduced_beside = false;           ///< ZeRO 2 and 3: full gradients stay until backward's next layer has run
-  std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
-  int x = -1, y = -1, dy = -1, dx = -1;  ///< indices into lives
+  TokenChoice choice = {};         ///< of its router, on which prices of exchanges depend
+  bool reduced_beside = false;     ///< ZeRO 2 and 3: full gradients stay until backward's next layer has run
+  base::ById<LifeId, Life> lives;  ///< of tensors that are neither parameters nor their gradients
+  LifeId x, y, dy, dx;             ///< its input and output, and their gradients
   /// Its buckets in the order in which lowering lists them, and whether their parameters are frozen.
   struct Listed {
     LayerBucket of{};
     bool frozen = false;
     bool operator==(const Listed&) const = default;
   };
-  std::vector<Listed> buckets = {};
-  /// When passes use parameters, frozen parameters, and gradients; by LayerBucket, with `bytes` unset.
-  std::array<Life, 3> parameter_uses = {}, frozen_uses = {}, gradient_uses = {};
+  std::vector<Listed> listed = {};
+  std::array<BucketCosts, kLayerBuckets.size()> buckets = {};
+  [[nodiscard]] BucketCosts& in(LayerBucket of) { return buckets[static_cast<std::size_t>(of)]; }
+  [[nodiscard]] const BucketCosts& in(LayerBucket of) const { return buckets[static_cast<std::size_t>(of)]; }
 
-  /// How many gradients a pass must zero in a bucket of `elements` elements (own, experts' or tied table's): if the
+  /// How many gradients a pass must zero in a bucket that is padded to `elements` elements: if the
   /// pass can write gradients and there is at most one gap, only that gap; otherwise all.
   [[nodiscard]] std::int64_t zeroed_by_pass(LayerBucket of, std::int64_t elements) const;
-  [[nodiscard]] std::int64_t frozen_of(LayerBucket of) const {
-    return frozen_elements.at(static_cast<std::size_t>(of));
-  }
-  [[nodiscard]] std::int64_t elements_of(LayerBucket of) const {
-    return of == LayerBucket::own ? own_elements : of == LayerBucket::experts ? expert_elements : shared_elements;
-  }
   /// The uses of the bucket that this parameter or gradient is in; nullptr: the tensor is neither.
   [[nodiscard]] Life* bucket_life(const models::LayerProgram& program, models::TensorId tensor);
 };

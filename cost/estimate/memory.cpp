@@ -63,7 +63,7 @@ double rounded_weight_bytes(const std::vector<LayerRun>& layers, const plan::Pla
     if (run.costs->kind != models::LayerKind::block) continue;
     for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts}) {
       const int shards = gathered ? spec.shards_of(of == LayerBucket::experts) : 1;
-      elements += static_cast<double>(run.count * (run.costs->elements_of(of) + run.costs->frozen_of(of))) / shards;
+      elements += static_cast<double>(run.count * (run.costs->in(of).elements + run.costs->in(of).frozen)) / shards;
     }
   }
   const double copies = gathered || recipe.one_rounded_copy ? 1 : 2;
@@ -103,7 +103,8 @@ void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>&
   m.optimizer_states += factor_bytes(buckets, spec);
   for (const LayerRun& run : layers) {
     const bool block = run.costs->kind == models::LayerKind::block;
-    const std::int64_t table = std::max(run.costs->shared_elements, block ? 0 : run.costs->own_elements);
+    const std::int64_t table =
+        std::max(run.costs->in(LayerBucket::shared).elements, block ? 0 : run.costs->in(LayerBucket::own).elements);
     elements.largest = std::max(elements.largest, static_cast<double>(table));
   }
 }
@@ -123,8 +124,8 @@ ChunkSlab slab_of(const std::vector<LayerRun>& chunk, const plan::PlanSpec& spec
     slab.kept -= leaving_bytes(chunk, place.staying);
     slab.x_leaves = first.kind == models::LayerKind::block && blocks > place.staying;
   }
-  if (first.x < 0 || !spec.receives(place.stage, place.chunk, true)) return slab;
-  const Life& x = first.lives[static_cast<std::size_t>(first.x)];
+  if (!first.x || !spec.receives(place.stage, place.chunk, true)) return slab;
+  const Life& x = first.lives[first.x];
   if (slab.x_leaves || !crosses(first, first.x)) return slab;
   slab.kept -= x.encoded > 0 ? x.encoded : x.bytes;
   slab.received = x.bytes;  // not encoded
@@ -140,8 +141,7 @@ double kept_messages(const plan::PlanSpec& spec, const ChunkPlace& place, double
 double boundary_of(const std::vector<LayerRun>& layers) {
   double boundary = 0;
   for (const LayerRun& run : layers)
-    if (const int ends = run.costs->x >= 0 ? run.costs->x : run.costs->y; ends >= 0)
-      boundary = run.costs->lives[static_cast<std::size_t>(ends)].bytes;
+    if (const LifeId end = run.costs->x ? run.costs->x : run.costs->y) boundary = run.costs->lives[end].bytes;
   return boundary;
 }
 
@@ -240,8 +240,8 @@ namespace {
 /// What a layer keeps from forward to backward, by rows.
 double saved_by_rows(const LayerCosts& layer) {
   double sum = 0;
-  for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i)
-    if (i != layer.y && crosses(layer, i)) sum += bytes_by_rows(layer.lives[static_cast<std::size_t>(i)]);
+  for (const LifeId i : layer.lives.keys())
+    if (i != layer.y && crosses(layer, i)) sum += bytes_by_rows(layer.lives[i]);
   return sum;
 }
 

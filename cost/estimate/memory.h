@@ -29,11 +29,12 @@ struct LayerRun {
 
 /// The buckets of a stage that train, in order; equal neighbours are one entry.
 [[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec);
-/// One of them with `elements` parameters of a layer; no more than its sizes, and whether it is of experts, is set.
-[[nodiscard]] plan::BucketShape shape_of(LayerBucket of, std::int64_t elements, const plan::PlanSpec& spec);
 /// The same of the buckets that do not train (models/lora.h).
 [[nodiscard]] std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers,
                                                         const plan::PlanSpec& spec);
+/// One of a layer's, which must outlive it; and the one beside it that does not train.
+[[nodiscard]] plan::BucketShape shape_of(LayerBucket of, const LayerCosts& layer, const plan::PlanSpec& spec);
+[[nodiscard]] plan::BucketShape frozen_shape_of(LayerBucket of, const LayerCosts& layer, const plan::PlanSpec& spec);
 
 class PassMemo;   // cost/estimate/pass_lives.h
 class MovesMemo;  // cost/estimate/stage_moves.h

@@ -56,27 +56,27 @@ std::int64_t most_in_flight(const plan::PlanSpec& spec, plan::StageId stage, int
   return most;
 }
 
-bool crosses(const LayerCosts& layer, int index) {
-  const Life& life = layer.lives[static_cast<std::size_t>(index)];
+bool crosses(const LayerCosts& layer, LifeId index) {
+  const Life& life = layer.lives[index];
   if (index == layer.x) {  // a head that selects rows from it does not bring it back
-    const bool again = layer.recomputation == plan::Recompute::full && life.recompute_first >= 0;
-    return again || life.backward_first >= 0 || life.weights_first >= 0;
+    const bool again = layer.recomputation == plan::Recompute::full && life.recompute.any();
+    return again || life.backward.any() || life.weights.any();
   }
   if (layer.recomputation == plan::Recompute::full || life.dropped) return false;
-  return life.forward_first >= 0 && (life.backward_first >= 0 || life.weights_first >= 0);
+  return life.forward.any() && (life.backward.any() || life.weights.any());
 }
 
-bool waits_for_weights(const LayerCosts& layer, int index) {
+bool waits_for_weights(const LayerCosts& layer, LifeId index) {
   if (layer.kind != models::LayerKind::block || index == layer.y || !crosses(layer, index)) return false;
-  const Life& life = layer.lives[static_cast<std::size_t>(index)];
-  const bool again = layer.recomputation == plan::Recompute::full && life.recompute_first >= 0;
-  return life.weights_first >= 0 && life.backward_first < 0 && !again;
+  const Life& life = layer.lives[index];
+  const bool again = layer.recomputation == plan::Recompute::full && life.recompute.any();
+  return life.weights.any() && !life.backward.any() && !again;
 }
 
 double saved_bytes(const LayerCosts& layer) {
   double sum = 0;
-  for (std::size_t i = 0; i < layer.lives.size(); ++i)
-    if (static_cast<int>(i) != layer.y && crosses(layer, static_cast<int>(i)))
+  for (const LifeId i : layer.lives.keys())
+    if (i != layer.y && crosses(layer, i))
       sum += layer.lives[i].encoded > 0 ? layer.lives[i].encoded : layer.lives[i].bytes;
   return sum;
 }
@@ -102,7 +102,7 @@ std::int64_t padded(std::int64_t elements, int shards) {
 }  // namespace
 
 std::int64_t padded_elements(const LayerCosts& layer, LayerBucket bucket, const plan::PlanSpec& spec) {
-  return padded(layer.elements_of(bucket), spec.shards_of(bucket == LayerBucket::experts));
+  return padded(layer.in(bucket).elements, spec.shards_of(bucket == LayerBucket::experts));
 }
 
 }  // namespace orrery::cost

@@ -19,10 +19,10 @@ namespace orrery::cost {
                                           std::int64_t micro_batches);
 
 /// Whether a tensor waits for backward, in a slab or on the host.
-[[nodiscard]] bool crosses(const LayerCosts& layer, int index);
+[[nodiscard]] bool crosses(const LayerCosts& layer, LifeId index);
 /// In a split backward: whether only the weights' gradients read this saved tensor of a block. It always goes to the
 /// host, because no pass of the weights follows forward at once, and comes back in that pass.
-[[nodiscard]] bool waits_for_weights(const LayerCosts& layer, int index);
+[[nodiscard]] bool waits_for_weights(const LayerCosts& layer, LifeId index);
 /// Bytes that one layer keeps from forward to backward for one micro-batch.
 [[nodiscard]] double saved_bytes(const LayerCosts& layer);
 

@@ -20,9 +20,9 @@ enum class Back : std::uint8_t { again, backward, weights };
 
 /// The part and the segment of it that first uses a saved tensor.
 std::pair<Back, int> first_use(const LayerCosts& c, const Life& life) {
-  if (c.recomputation == plan::Recompute::full && life.recompute_first >= 0) return {Back::again, life.recompute_first};
-  if (life.backward_first >= 0) return {Back::backward, life.backward_first};
-  return {Back::weights, life.weights_first};
+  if (c.recomputation == plan::Recompute::full && life.recompute.any()) return {Back::again, life.recompute.first};
+  if (life.backward.any()) return {Back::backward, life.backward.first};
+  return {Back::weights, life.weights.first};
 }
 
 }  // namespace
@@ -86,10 +86,10 @@ void PassCopies::behind(std::size_t run, std::size_t segment, bool last) {
   if (!activations_ || layer(run).kind != models::LayerKind::block) return;
   const auto step = static_cast<int>(segment);
   for (const Life* life : saved(run)) {
-    if (life->forward_last != step) continue;
+    if (life->forward.last != step) continue;
     const Segment& one = layer(run).forward.segments[segment];
     const bool message = one.kind != Segment::Kind::compute;
-    if (message && (life->forward_first == step || one.message.kind == plan::CollectiveKind::all_reduce))
+    if (message && (life->forward.first == step || one.message.kind == plan::CollectiveKind::all_reduce))
       out_.after_last(one.message.stream);  // which brings it
     leave(run, copy(Stream::to_host, life->bytes));
   }
@@ -98,10 +98,8 @@ void PassCopies::behind(std::size_t run, std::size_t segment, bool last) {
 std::vector<const Life*> PassCopies::saved(std::size_t run) const {
   const LayerCosts& c = layer(run);
   std::vector<const Life*> out;
-  for (std::size_t i = 0; i < c.lives.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    if (index != c.y && crosses(c, index) && (leaves_[run] || waits_for_weights(c, index))) out.push_back(&c.lives[i]);
-  }
+  for (const LifeId i : c.lives.keys())
+    if (i != c.y && crosses(c, i) && (leaves_[run] || waits_for_weights(c, i))) out.push_back(&c.lives[i]);
   std::ranges::stable_sort(out, {}, [&](const Life* life) { return first_use(c, *life); });
   return out;
 }
@@ -202,7 +200,7 @@ void PassCopies::fetch_shards(std::size_t run) {
   const LayerCosts& c = layer(run);
   if (pass_ == Pass::backward && !c.backward_reads_parameters) return;
   for (const LayerBucket bucket : kLayerBuckets) {
-    if (c.elements_of(bucket) == 0) continue;
+    if (c.in(bucket).elements == 0) continue;
     // Nothing writes it before the pass ends, so that the tied table comes once for both of its layers.
     const bool is_here = bucket == LayerBucket::shared && table_.has_value();
     const int message =

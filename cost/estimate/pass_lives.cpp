@@ -87,16 +87,16 @@ class PassesOverLayers {
       if (k + 1 < layers_.size()) gather(k + 1, false);
       const std::vector<int> places = steps_of(layer.forward);
       run_over(places, layer.forward);
-      use_parameters(layer, places, &Life::forward_first, &Life::forward_last);
-      for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i)
+      use_parameters(layer, places);
+      for (const LifeId i : layer.lives.keys())
         if (i != layer.y) live_in_forward(k, i, places, i == layer.x ? made : -1);
-      if (layer.y >= 0)
-        made = places.empty() ? block_->last() : places[at(std::max(0, layer.lives[at(layer.y)].forward_first))];
+      if (layer.y.exists())
+        made = places.empty() ? block_->last() : places[at(std::max(0, layer.lives[layer.y].forward.first))];
       drop_gathered();
     }
     const LayerCosts& top = *layers_.back();
-    if (top.y >= 0 && s_.sends(true) && !s_.messages_apart())
-      block_->live(made, block_->step(false), s_.bytes_of(top.lives[at(top.y)]), true);
+    if (top.y.exists() && s_.sends(true) && !s_.messages_apart())
+      block_->live(made, block_->step(false), s_.bytes_of(top.lives[top.y]), true);
     return block_->take();
   }
 
@@ -114,18 +114,18 @@ class PassesOverLayers {
       if (k > 0) gather(k - 1, true);
       const std::vector<int> again = recomputes(layer) ? steps_of(layer.recompute) : std::vector<int>{};
       const std::vector<int> places =
-          last ? steps_with(layer, layer.backward, &Life::backward_last, reductions) : steps_that_zero(layer);
+          last ? steps_with(layer, layer.backward, &Life::backward, reductions) : steps_that_zero(layer);
       run_over_both(layer, again, places);
-      for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) live_in_backward(k, i, again, places);
-      if (layer.dy >= 0) {
-        const Life& dy = layer.lives[at(layer.dy)];
-        const bool outlives = dy.weights_first >= 0 || (s_.messages_apart() && k + 1 == layers_.size());
+      for (const LifeId i : layer.lives.keys()) live_in_backward(k, i, again, places);
+      if (layer.dy.exists()) {
+        const Life& dy = layer.lives[layer.dy];
+        const bool outlives = dy.weights.any() || (s_.messages_apart() && k + 1 == layers_.size());
         if (!outlives)
-          block_->live(made, place_of(places, dy.backward_last), made_bytes > 0 ? made_bytes : s_.bytes_of(dy));
+          block_->live(made, place_of(places, dy.backward.last), made_bytes > 0 ? made_bytes : s_.bytes_of(dy));
       }
-      if (layer.dx >= 0) {
-        const Life& dx = layer.lives[at(layer.dx)];
-        made = place_of(places, dx.backward_first);
+      if (layer.dx.exists()) {
+        const Life& dx = layer.lives[layer.dx];
+        made = place_of(places, dx.backward.first);
         made_bytes = s_.bytes_of(dx);
       }
       if (layer.backward_reads_parameters) use_parameters_in_backward(layer, again, places);
@@ -133,7 +133,7 @@ class PassesOverLayers {
       make_gradients(layer, places, reductions);
     }
     if (!last) reductions.finish();
-    if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx >= 0)
+    if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx.exists())
       block_->live(made, block_->step(false), made_bytes, !last);  // early reductions still compute after it
     reductions.finish();
     return block_->take();
@@ -146,17 +146,17 @@ class PassesOverLayers {
     for (std::size_t k = layers_.size(); k-- > 0;) {
       const LayerCosts& layer = *layers_[k];
       const std::vector<int> places =
-          last ? steps_with(layer, layer.weights, &Life::weights_last, reductions) : steps_of(layer.weights);
+          last ? steps_with(layer, layer.weights, &Life::weights, reductions) : steps_of(layer.weights);
       run_over(places, layer.weights);
-      for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) {
-        const Life& life = layer.lives[at(i)];
+      for (const LifeId i : layer.lives.keys()) {
+        const Life& life = layer.lives[i];
         const bool comes_back = s_.activations_leave() && waits_for_weights(layer, i);
-        const bool within = life.weights_first >= 0 && (life.forward_first < 0 || life.dropped) &&
-                            life.backward_first < 0 && life.recompute_first < 0;
+        const bool within = life.weights.any() && (!life.forward.any() || life.dropped) && !life.backward.any() &&
+                            !life.recompute.any();
         if (comes_back)
-          block_->live(fetched(), place_of(places, life.weights_last), s_.bytes_of(life));
+          block_->live(fetched(), place_of(places, life.weights.last), s_.bytes_of(life));
         else if (within)
-          block_->live(place_of(places, life.weights_first), place_of(places, life.weights_last), s_.bytes_of(life));
+          block_->live(place_of(places, life.weights.first), place_of(places, life.weights.last), s_.bytes_of(life));
       }
     }
     reductions.finish();
@@ -175,7 +175,7 @@ class PassesOverLayers {
   /// The places of a pass's steps.
   std::vector<int> steps_of(const Pass& pass) {
     std::vector<int> places;
-    for (int s = 0; s < pass.steps; ++s) places.push_back(block_->step(s >= std::max(0, pass.first_compute)));
+    for (int s = 0; s < pass.steps; ++s) places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
     return places;
   }
   /// Backward: ZeRO-2's and 3's gradients are zeroed by its first compute step, or by a step that does nothing else.
@@ -186,7 +186,7 @@ class PassesOverLayers {
     std::vector<int> places;
     for (int s = 0; s < pass.steps; ++s) {
       if (s == pass.empty_part) zeroed_ = block_->step(true);
-      places.push_back(block_->step(s >= std::max(0, pass.first_compute)));
+      places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
     }
     return places;
   }
@@ -195,14 +195,14 @@ class PassesOverLayers {
   }
   /// The run that copies count by: the layer's compute steps.
   void run_over(const std::vector<int>& places, const Pass& pass) {
-    if (pass.first_compute >= 0) block_->run(places[at(pass.first_compute)], places[at(pass.last_compute)]);
+    if (pass.computes.any()) block_->run(places[at(pass.computes.first)], places[at(pass.computes.last)]);
   }
   void run_over_both(const LayerCosts& layer, const std::vector<int>& again, const std::vector<int>& places) {
     int first = -1, last = -1;
     for (const auto& [steps, pass] : {std::pair{&again, &layer.recompute}, {&places, &layer.backward}}) {
-      if (steps->empty() || pass->first_compute < 0) continue;
-      if (first < 0) first = (*steps)[at(pass->first_compute)];
-      last = (*steps)[at(pass->last_compute)];
+      if (steps->empty() || !pass->computes.any()) continue;
+      if (first < 0) first = (*steps)[at(pass->computes.first)];
+      last = (*steps)[at(pass->computes.last)];
     }
     if (first >= 0) block_->run(first, last);
   }
@@ -213,19 +213,19 @@ class PassesOverLayers {
 
   // -- forward ------------------------------------------------------------------------------------------------------
   /// A tensor received from another stage is not encoded.
-  [[nodiscard]] bool is_received(std::size_t k, int life) const {
+  [[nodiscard]] bool is_received(std::size_t k, LifeId life) const {
     return k == 0 && life == layers_[0]->x && s_.receives(true);
   }
   /// `made`: where an input was.
-  void live_in_forward(std::size_t k, int index, const std::vector<int>& places, int made) {
+  void live_in_forward(std::size_t k, LifeId index, const std::vector<int>& places, int made) {
     const LayerCosts& layer = *layers_[k];
-    const Life& life = layer.lives[at(index)];
+    const Life& life = layer.lives[index];
     const bool input = index == layer.x;
-    if (!input && life.forward_first < 0) return;
+    if (!input && !life.forward.any()) return;
     if (input && k == 0 && s_.messages_apart()) return;  // has a slab of its own
     const bool loaded = models::is_token_ids(life.role);
-    const int from = input ? made : loaded && loaded_ >= 0 ? loaded_ : place_of(places, life.forward_first);
-    const int to = place_of(places, life.forward_last);
+    const int from = input ? made : loaded && loaded_ >= 0 ? loaded_ : place_of(places, life.forward.first);
+    const int to = place_of(places, life.forward.last);
     if (!crosses(layer, index)) return block_->live(from, to, s_.bytes_of(life));
     if (leaving_[k] || (s_.activations_leave() && waits_for_weights(layer, index)))
       return block_->live_behind(from, to, s_.bytes_of(life));
@@ -233,45 +233,38 @@ class PassesOverLayers {
   }
 
   // -- backward -----------------------------------------------------------------------------------------------------
-  void live_in_backward(std::size_t k, int index, const std::vector<int>& again, const std::vector<int>& places) {
+  void live_in_backward(std::size_t k, LifeId index, const std::vector<int>& again, const std::vector<int>& places) {
     const LayerCosts& layer = *layers_[k];
-    const Life& life = layer.lives[at(index)];
+    const Life& life = layer.lives[index];
     if (index == layer.y || index == layer.dy || index == layer.dx) return;
-    const bool repeats = recomputes(layer) && life.recompute_first >= 0;
-    const int to = std::max(repeats ? place_of(again, life.recompute_last) : 0,
-                            life.backward_last >= 0 ? place_of(places, life.backward_last) : 0);
-    const int from = repeats ? place_of(again, life.recompute_first) : place_of(places, life.backward_first);
+    const bool repeats = recomputes(layer) && life.recompute.any();
+    const int to = std::max(repeats ? place_of(again, life.recompute.last) : 0,
+                            life.backward.any() ? place_of(places, life.backward.last) : 0);
+    const int from = repeats ? place_of(again, life.recompute.first) : place_of(places, life.backward.first);
     if (crosses(layer, index)) {
-      if (leaving_[k] && life.weights_first < 0) return block_->live(fetched(), to, s_.bytes_of(life));
-      if (life.encoded == 0 || life.weights_first >= 0 || is_received(k, index)) return;
+      if (leaving_[k] && !life.weights.any()) return block_->live(fetched(), to, s_.bytes_of(life));
+      if (life.encoded == 0 || life.weights.any() || is_received(k, index)) return;
       if (spec_.compression.activations != plan::ActivationEncoding::none) block_->compute(BlockLives::ahead(from));
       return block_->live(BlockLives::ahead(from), to, s_.bytes_of(life));
     }
-    if (index == layer.x || life.weights_first >= 0) return;
-    if (repeats || life.backward_first >= 0) block_->live(from, to, s_.bytes_of(life));
+    if (index == layer.x || life.weights.any()) return;
+    if (repeats || life.backward.any()) block_->live(from, to, s_.bytes_of(life));
   }
 
   // -- parameters ---------------------------------------------------------------------------------------------------
-  [[nodiscard]] std::int64_t padded(std::int64_t elements, int shards) const {
-    return plan::round_up(elements, shards * plan::parameter_alignment(spec_.states.optimizer));
-  }
   struct Used {
     LayerBucket of{};
     bool frozen = false;
-    std::int64_t elements = 0;  ///< padded
-    int shards = 1;
+    plan::BucketShape shape = {};
   };
   [[nodiscard]] std::vector<Used> buckets_of(const LayerCosts& layer) const {
     std::vector<Used> out;
-    for (const auto& [of, frozen] : layer.buckets) {
-      const int shards = spec_.shards_of(of == LayerBucket::experts);
-      out.push_back({of, frozen, padded(frozen ? layer.frozen_of(of) : layer.elements_of(of), shards), shards});
-    }
+    for (const auto& [of, frozen] : layer.listed)
+      out.push_back({of, frozen, frozen ? frozen_shape_of(of, layer, spec_) : shape_of(of, layer, spec_)});
     return out;
   }
-  [[nodiscard]] bool gathers(const Used& bucket) const { return s_.zero() == 3 && bucket.shards > 1; }
-  [[nodiscard]] const Life& uses_of(const LayerCosts& layer, const Used& bucket) const {
-    return (bucket.frozen ? layer.frozen_uses : layer.parameter_uses).at(static_cast<std::size_t>(bucket.of));
+  [[nodiscard]] bool gathers(const Used& bucket) const {
+    return s_.zero() == 3 && bucket.shape.shard < bucket.shape.elements;
   }
   [[nodiscard]] double bytes(std::int64_t elements) const {
     return arena_bytes(elements, plan::compute_dtype(spec_.numerics.precision));
@@ -298,28 +291,28 @@ class PassesOverLayers {
   void drop_gathered() {
     while (!gathered_.empty() && gathered_.front().used) {
       const Gathered& one = gathered_.front();
-      block_->live(one.from, one.to, bytes(one.bucket.elements));
-      if (s_.parameters_leave()) block_->live(one.fetched, one.read, bytes(one.bucket.elements / one.bucket.shards));
+      block_->live(one.from, one.to, bytes(one.bucket.shape.elements));
+      if (s_.parameters_leave()) block_->live(one.fetched, one.read, bytes(one.bucket.shape.shard));
       gathered_.erase(gathered_.begin());
     }
   }
 
-  void use_parameters(const LayerCosts& layer, const std::vector<int>& places, int Life::*first, int Life::*last) {
-    use_buckets(layer, {&layer.forward}, [&](const Life& uses) {
-      return uses.*first < 0 ? std::pair{-1, -1}
-                             : std::pair{place_of(places, uses.*first), place_of(places, uses.*last)};
+  void use_parameters(const LayerCosts& layer, const std::vector<int>& places) {
+    use_buckets(layer, {&layer.forward}, [&](const Life& life) {
+      const StepRange& uses = life.forward;
+      return uses.any() ? std::pair{place_of(places, uses.first), place_of(places, uses.last)} : std::pair{-1, -1};
     });
   }
   void use_parameters_in_backward(const LayerCosts& layer, const std::vector<int>& again,
                                   const std::vector<int>& places) {
     const Pass none;
     use_buckets(layer, {recomputes(layer) ? &layer.recompute : &none, &layer.backward}, [&](const Life& uses) {
-      const bool repeats = recomputes(layer) && uses.recompute_first >= 0, reads = uses.backward_first >= 0;
-      const int first = repeats ? place_of(again, uses.recompute_first)
-                        : reads ? place_of(places, uses.backward_first)
+      const bool repeats = recomputes(layer) && uses.recompute.any(), reads = uses.backward.any();
+      const int first = repeats ? place_of(again, uses.recompute.first)
+                        : reads ? place_of(places, uses.backward.first)
                                 : -1;
-      const int end = reads     ? place_of(places, uses.backward_last)
-                      : repeats ? place_of(again, uses.recompute_last)
+      const int end = reads     ? place_of(places, uses.backward.last)
+                      : repeats ? place_of(again, uses.recompute.last)
                                 : -1;
       return std::pair{first, end};
     });
@@ -328,7 +321,8 @@ class PassesOverLayers {
   template <class When>
   void use_buckets(const LayerCosts& layer, std::initializer_list<const Pass*> passes, const When& when) {
     for (const Used& bucket : buckets_of(layer)) {
-      const auto [first, last] = when(uses_of(layer, bucket));
+      const BucketCosts& costs = layer.in(bucket.of);
+      const auto [first, last] = when(bucket.frozen ? costs.frozen_uses : costs.parameter_uses);
       if (gathers(bucket)) {
         const auto one = std::find_if(gathered_.begin(), gathered_.end(), [&](const Gathered& g) {
           return !g.used && layers_[g.layer] == &layer && g.bucket.of == bucket.of && g.bucket.frozen == bucket.frozen;
@@ -338,64 +332,49 @@ class PassesOverLayers {
         if (first >= 0) one->read = first, one->to = last;
       } else if (s_.parameters_leave() && first >= 0) {
         const ParametersRead read = read_by(passes, bucket.of);
-        const std::int64_t whole = s_.zero() == 3 ? bucket.elements / bucket.shards : bucket.elements;
+        const std::int64_t whole = s_.zero() == 3 ? bucket.shape.shard : bucket.shape.elements;
         block_->live(fetched(), last, bytes(s_.zero() == 3 || read.several() ? whole : read.elements));
       }
     }
   }
 
   // -- gradients ----------------------------------------------------------------------------------------------------
-  [[nodiscard]] plan::BucketShape shape_of(const LayerCosts& layer, const Used& bucket) const {
-    plan::BucketShape shape;
-    shape.elements = bucket.elements;
-    shape.shard = bucket.elements / bucket.shards;
-    shape.experts = bucket.of == LayerBucket::experts;
-    shape.matrices = bucket.of == LayerBucket::own       ? &layer.own_matrices
-                     : bucket.of == LayerBucket::experts ? &layer.expert_matrices
-                                                         : &layer.shared_matrices;
-    if (bucket.of == LayerBucket::own) shape.partial = layer.partial_elements;
-    return shape;
-  }
-  [[nodiscard]] const Life& gradient_uses(const LayerCosts& layer, const Used& bucket) const {
-    return layer.gradient_uses.at(static_cast<std::size_t>(bucket.of));
-  }
-
   /// ZeRO-2 and 3: full gradients live from the layer's first step of backward to their reduction. Gradients that are
   /// accumulated on the host live on the device until the next layer of backward has run.
   void make_gradients(const LayerCosts& layer, const std::vector<int>& places, ReductionLives& reductions) {
     if (s_.zero() < 2) {
       if (!s_.sums_on_host()) return;
       for (const Used& bucket : buckets_of(layer)) {
-        const Life& uses = gradient_uses(layer, bucket);
-        if (bucket.frozen || uses.backward_first < 0) continue;
-        block_->live_behind(place_of(places, uses.backward_first), place_of(places, uses.backward_last),
-                            arena_bytes(bucket.elements, plan::gradient_dtype(spec_.numerics.precision)));
+        const Life& uses = layer.in(bucket.of).gradient_uses;
+        if (bucket.frozen || !uses.backward.any()) continue;
+        block_->live_behind(place_of(places, uses.backward.first), place_of(places, uses.backward.last),
+                            arena_bytes(bucket.shape.elements, plan::gradient_dtype(spec_.numerics.precision)));
       }
       return;
     }
-    const int made = zeroed_ >= 0 ? zeroed_ : place_of(places, layer.backward.first_compute);
+    const int made = zeroed_ >= 0 ? zeroed_ : place_of(places, layer.backward.computes.first);
     if (!spec_.compresses()) reductions.add_up();
     for (const Used& bucket : buckets_of(layer)) {
       if (bucket.frozen) continue;
-      plan::Outline outline = plan::reduction_of(shape_of(layer, bucket), spec_, plan::Reduces::in_every_pass);
+      plan::Outline outline = plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_every_pass);
       spec_.compresses() ? reductions.add_in_turn(std::move(outline), made)
                          : reductions.add_late(std::move(outline), made);
     }
   }
 
   /// The steps of the last pass. A reduction stands right after the last step that writes what it reduces.
-  std::vector<int> steps_with(const LayerCosts& layer, const Pass& pass, int Life::*end, ReductionLives& reductions) {
+  std::vector<int> steps_with(const LayerCosts& layer, const Pass& pass, StepRange Life::*pass_of,
+                              ReductionLives& reductions) {
     std::vector<int> places;
     for (int s = 0; s < pass.steps; ++s) {
-      places.push_back(block_->step(s >= std::max(0, pass.first_compute)));
+      places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
       for (const Used& bucket : buckets_of(layer)) {
-        const Life& uses = gradient_uses(layer, bucket);
-        const bool later = end == &Life::backward_last && uses.weights_last >= 0;  // complete in the pass of weights
+        const Life& uses = layer.in(bucket.of).gradient_uses;
+        const bool later = pass_of == &Life::backward && uses.weights.any();  // complete in the pass of weights
         const bool tied = bucket.of == LayerBucket::shared && layer.kind == models::LayerKind::head &&
                           layers_.front()->kind == models::LayerKind::embedding;  // complete with the embedding
-        if (!bucket.frozen && !later && !tied && uses.*end == s)
-          reductions.add_in_turn(plan::reduction_of(shape_of(layer, bucket), spec_, plan::Reduces::in_the_last_pass),
-                                 -1);
+        if (!bucket.frozen && !later && !tied && (uses.*pass_of).last == s)
+          reductions.add_in_turn(plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_the_last_pass), -1);
       }
     }
     return places;

@@ -84,7 +84,7 @@ class ChunkPasses {
   /// comes after the embedding's scatter, which only adds.
   [[nodiscard]] std::array<bool, 3> first_written(const LayerCosts& c) const {
     std::array<bool, 3> out = {};
-    for (const LayerBucket of : kLayerBuckets) out[static_cast<std::size_t>(of)] = c.written(of);
+    for (const LayerBucket of : kLayerBuckets) out[static_cast<std::size_t>(of)] = c.in(of).written;
     if (spec_.stages.splits_backward() && around_.embeds) out[static_cast<std::size_t>(LayerBucket::shared)] = false;
     return out;
   }
@@ -100,14 +100,8 @@ class ChunkPasses {
     one.costs = &c;
     for (const LayerBucket of : kLayerBuckets) {
       const auto at = static_cast<std::size_t>(of);
-      if (c.frozen_of(of) > 0) one.frozen[at] = shape_of(of, c.frozen_of(of), spec_);
-      if (c.elements_of(of) == 0) continue;
-      one.trained[at] = shape_of(of, c.elements_of(of), spec_);
-      plan::BucketShape& b = *one.trained[at];
-      if (of == LayerBucket::own) b.partial = c.partial_elements;
-      b.matrices = of == LayerBucket::own       ? &c.own_matrices
-                   : of == LayerBucket::experts ? &c.expert_matrices
-                                                : &c.shared_matrices;
+      if (c.in(of).frozen > 0) one.frozen[at] = frozen_shape_of(of, c, spec_);
+      if (c.in(of).elements > 0) one.trained[at] = shape_of(of, c, spec_);
     }
   }
   [[nodiscard]] LayerBuckets& of(const LayerCosts* costs) {
@@ -519,13 +513,13 @@ BegunGathers begun_gathers(const std::vector<std::vector<LayerRun>>& chunks, con
         std::array<int, 3>& begun = layers.emplace_back(std::array{-1, -1, -1});
         for (const LayerBucket of : kLayerBuckets) {
           const bool is_shared = of == LayerBucket::shared;
-          if (run.costs->elements_of(of) == 0) continue;
+          if (run.costs->in(of).elements == 0) continue;
           int& message = begun[static_cast<std::size_t>(of)];
           if (is_shared && shared >= 0) {
             message = shared;
             continue;
           }
-          const plan::BucketShape bucket = shape_of(of, run.costs->elements_of(of), spec);
+          const plan::BucketShape bucket = shape_of(of, *run.costs, spec);
           const double time = next.time(bucket);
           if (time <= 0) continue;
           message = static_cast<int>(out.steps.size());

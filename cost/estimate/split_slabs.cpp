@@ -21,8 +21,8 @@ struct Kept {
   bool x_leaves = false;                              ///< forward frees its input: the host has it, or a part stays
 };
 
-const Life& life(const LayerCosts& layer, int index) {
-  return layer.lives[static_cast<std::size_t>(index)];
+const Life& life(const LayerCosts& layer, LifeId index) {
+  return layer.lives[index];
 }
 
 /// Equal layers of a chunk that do the same with what forward makes.
@@ -33,7 +33,7 @@ struct Part {
   bool stays = false;     ///< but not what backward reads in these
 
   /// Whether the host has a tensor from forward until one of the backward passes fetches it.
-  [[nodiscard]] bool leaves(int index) const {
+  [[nodiscard]] bool leaves(LifeId index) const {
     return offloads && crosses(*layer, index) && (!stays || waits_for_weights(*layer, index));
   }
 };
@@ -56,19 +56,19 @@ void add_own(Kept& kept, const Part& part) {
   const LayerCosts& layer = *part.layer;
   const auto count = static_cast<double>(part.count);
   const bool again = layer.recomputation == plan::Recompute::full;
-  for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) {
+  for (const LifeId i : layer.lives.keys()) {
     if (i == layer.x || i == layer.y || i == layer.dy || i == layer.dx) continue;
     const Life& l = life(layer, i);
-    const bool from_forward = !again && !l.dropped && l.forward_first >= 0;
+    const bool from_forward = !again && !l.dropped && l.forward.any();
     const double waiting = l.encoded > 0 ? l.encoded : l.bytes;
-    const bool from_backward = l.backward_first >= 0 || (again && l.recompute_first >= 0);
+    const bool from_backward = l.backward.any() || (again && l.recompute.any());
     if (from_forward && part.leaves(i)) {
-      if (l.weights_first >= 0 && !waits_for_weights(layer, i)) kept.between += count * l.bytes;
-    } else if (from_forward && l.weights_first >= 0)
+      if (l.weights.any() && !waits_for_weights(layer, i)) kept.between += count * l.bytes;
+    } else if (from_forward && l.weights.any())
       kept.to_weights += count * waiting;
     else if (from_forward && from_backward)
       kept.to_inputs += count * waiting;
-    else if (from_backward && l.weights_first >= 0)
+    else if (from_backward && l.weights.any())
       kept.between += count * waiting;
   }
 }
@@ -80,12 +80,12 @@ Kept kept_of(const std::vector<Part>& parts, bool received) {
     const LayerCosts& layer = *parts[i].layer;
     add_own(kept, parts[i]);
     const bool first = i == 0, last = i + 1 == parts.size();
-    if (layer.y >= 0) kept.boundary = life(layer, layer.y).bytes;
-    if (layer.x >= 0) {
+    if (layer.y.exists()) kept.boundary = life(layer, layer.y).bytes;
+    if (layer.x.exists()) {
       const Life& x = life(layer, layer.x);
       const auto inner = static_cast<double>(parts[i].count - (first ? 1 : 0));
       kept.boundary = x.bytes;
-      const double again = x.weights_first >= 0 && !waits_for_weights(layer, layer.x) ? x.bytes : 0;
+      const double again = x.weights.any() && !waits_for_weights(layer, layer.x) ? x.bytes : 0;
       if (parts[i].leaves(layer.x)) {
         kept.between += static_cast<double>(parts[i].count) * again;  // fetched, also what was received
       } else if (x.encoded > 0) {  // waits in parts, and is whole again from the inputs' gradients on
@@ -93,16 +93,16 @@ Kept kept_of(const std::vector<Part>& parts, bool received) {
         kept.to_inputs += whole * x.encoded;
         kept.between += whole * again;
       } else {
-        (x.weights_first >= 0 ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
+        (x.weights.any() ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
       }
-      if (first) kept.x_to_weights = x.weights_first >= 0;
+      if (first) kept.x_to_weights = x.weights.any();
       if (first) kept.x_leaves = parts[i].leaves(layer.x) || (x.encoded > 0 && !received);
     }
-    if (layer.dy >= 0) {
+    if (layer.dy.exists()) {
       const Life& dy = life(layer, layer.dy);
       const auto inner = static_cast<double>(parts[i].count - (last ? 1 : 0));
-      if (dy.weights_first >= 0) kept.between += inner * dy.bytes;
-      if (last) kept.dy_to_weights = dy.weights_first >= 0;
+      if (dy.weights.any()) kept.between += inner * dy.bytes;
+      if (last) kept.dy_to_weights = dy.weights.any();
     }
   }
   return kept;

@@ -74,9 +74,9 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
     add_of_layer(messages, c, Segment::Kind::exchange, false, groups.experts);
   }
   if (spec.offload.any()) {
-    const auto elements = [](const LayerRun& run) { return run.costs->own_elements; };
+    const auto elements = [](const LayerRun& run) { return run.costs->in(LayerBucket::own).elements; };
     const LayerCosts& c = *std::ranges::max_element(layers, {}, elements)->costs;
-    const base::Bytes copied{arena_bytes(c.own_elements, models::DType::bf16)};
+    const base::Bytes copied{arena_bytes(c.in(LayerBucket::own).elements, models::DType::bf16)};
     const bool adds = spec.offload.activations == plan::Space::device;  // only gradients leave
     const auto copy = [&](Stream stream) {
       const bool sums = adds && stream == Stream::to_host;

@@ -170,7 +170,7 @@ Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& 
   EXPECT_TRUE(faults.empty()) << base::render(faults, false);
   if (!faults.empty()) return {};
   const int ranks = plan.spec().mesh.ranks();
-  const Waiter waiter(wait_policy(ranks, available_cores(), std::chrono::seconds(60)));
+  const Waiter waiter(wait_policy(ranks, 1, std::chrono::seconds(60)));
   ThreadWorld world(ranks);
   Outcome out;
   out.memory.resize(static_cast<std::size_t>(ranks));

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "models/operators/fp8.h"
 
@@ -221,15 +222,25 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
           sum += factor(b, lb.type, tb ? j + l * lb.ld : l + j * lb.ld);
         put_at(op.bias, op.bias_type, j, sum);
       }
-    for (std::uint64_t column = 0; column < n; ++column)
+    // By inner number, then row: so the sums of a column run side by side, each in its order.
+    std::vector<double> left(m * k), sums(m);
+    for (std::uint64_t l = 0; l < k; ++l)
       for (std::uint64_t row = 0; row < m; ++row) {
-        const auto i = static_cast<std::int64_t>(row), j = static_cast<std::int64_t>(column);
-        double sum = 0;
-        for (std::int64_t l = 0; l < static_cast<std::int64_t>(k); ++l)
-          sum += factor(a, la.type, ta ? l + i * la.ld : i + l * la.ld) *
-                 factor(b, lb.type, tb ? j + l * lb.ld : l + j * lb.ld);
+        const auto i = static_cast<std::int64_t>(row), inner = static_cast<std::int64_t>(l);
+        left[l * m + row] = factor(a, la.type, ta ? inner + i * la.ld : i + inner * la.ld);
+      }
+    for (std::uint64_t column = 0; column < n; ++column) {
+      const auto j = static_cast<std::int64_t>(column);
+      sums.assign(m, 0);
+      for (std::uint64_t l = 0; l < k; ++l) {
+        const auto inner = static_cast<std::int64_t>(l);
+        const double right = factor(b, lb.type, tb ? j + inner * lb.ld : inner + j * lb.ld);
+        for (std::uint64_t row = 0; row < m; ++row) sums[row] += left[l * m + row] * right;
+      }
+      for (std::uint64_t row = 0; row < m; ++row) {
+        const auto i = static_cast<std::int64_t>(row);
         const std::int64_t at = i + j * ld.ld;
-        double value = static_cast<double>(scale) * scales * sum;
+        double value = static_cast<double>(scale) * scales * sums[row];
         if (keep != 0) value += static_cast<double>(keep) * value_at(d, ld.type, at);
         if ((op.epilogue & 4) != 0) value += value_at(op.bias, op.bias_type, i);
         const std::int64_t aux_at = i + j * op.aux_ld;
@@ -241,6 +252,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
         }
         put_at(d, ld.type, at, value);
       }
+    }
     return true;
   });
   return CUBLAS_STATUS_SUCCESS;

@@ -95,7 +95,7 @@ enum class State { ready, at_block_barrier, at_warp_barrier, finished };
 
 struct Fiber {
   Context context{};
-  std::unique_ptr<char[]> stack;
+  char* stack = nullptr;  // from its first step until it has finished
   State state = State::finished;
   dim3 index;
   unsigned exchanges = 0;  // of this fiber: two slots alternate, so that nobody overwrites what is still read
@@ -103,6 +103,10 @@ struct Fiber {
 
 struct Block {
   std::vector<Fiber> fibers;
+  std::vector<unsigned> warps, lanes;  // in the order in which they run
+  // Threads that never wait run one after another on the same stack, which stays in the cache.
+  std::vector<std::unique_ptr<char[]>> stacks;
+  std::vector<char*> free_stacks;
   std::vector<std::uint64_t> slots[2];
   Context scheduler{};
   unsigned current = 0, size = 0;
@@ -123,6 +127,13 @@ void fiber_main() {
   switch_to(b.fibers[b.current].context, b.scheduler);
 }
 
+char* take_stack(Block& b) {
+  if (b.free_stacks.empty()) return b.stacks.emplace_back(std::make_unique<char[]>(kStack)).get();
+  char* const stack = b.free_stacks.back();
+  b.free_stacks.pop_back();
+  return stack;
+}
+
 void wait_as(State state) {
   Block& b = block();
   b.fibers[b.current].state = state;
@@ -130,9 +141,15 @@ void wait_as(State state) {
 }
 
 void resume(Block& b, unsigned i) {
+  Fiber& fiber = b.fibers[i];
+  if (fiber.stack == nullptr) {
+    fiber.stack = take_stack(b);
+    start(fiber.context, fiber.stack, kStack, fiber_main);
+  }
   b.current = i;
-  threadIdx = b.fibers[i].index;
-  switch_to(b.scheduler, b.fibers[i].context);
+  threadIdx = fiber.index;
+  switch_to(b.scheduler, fiber.context);
+  if (fiber.state == State::finished) b.free_stacks.push_back(std::exchange(fiber.stack, nullptr));
 }
 
 /// Lets a warp pass whose 32 lanes all wait. True if it did.
@@ -152,7 +169,7 @@ void release_block(Block& b) {
   for (unsigned i = 0; i < b.size; ++i) b.fibers[i].state = State::ready;
 }
 
-/// 0 .. count - 1 in the order of this block's variant.
+/// 0 .. count - 1 in the order of the launch's variant.
 std::vector<unsigned> order_of(const Block& b, unsigned count) {
   std::vector<unsigned> order(count);
   std::iota(order.begin(), order.end(), 0U);
@@ -162,9 +179,9 @@ std::vector<unsigned> order_of(const Block& b, unsigned count) {
 }
 
 /// Runs one warp as far as it gets without the others: that is where a missing block barrier shows.
-void run_warp(Block& b, unsigned first, const std::vector<unsigned>& lanes) {
+void run_warp(Block& b, unsigned first) {
   do {
-    for (const unsigned lane : lanes)
+    for (const unsigned lane : b.lanes)
       if (first + lane < b.size && b.fibers[first + lane].state == State::ready) resume(b, first + lane);
   } while (release_warp(b, first));
 }
@@ -172,16 +189,12 @@ void run_warp(Block& b, unsigned first, const std::vector<unsigned>& lanes) {
 void run_block(Block& b, dim3 block_size) {
   for (unsigned i = 0; i < b.size; ++i) {
     Fiber& fiber = b.fibers[i];
-    if (!fiber.stack) fiber.stack = std::make_unique<char[]>(kStack);
-    start(fiber.context, fiber.stack.get(), kStack, fiber_main);
     fiber.state = State::ready;
     fiber.exchanges = 0;
     fiber.index = dim3(i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y);
   }
-  const std::vector<unsigned> warps = order_of(b, (b.size + kWarpLanes - 1) / kWarpLanes);
-  const std::vector<unsigned> lanes = order_of(b, kWarpLanes);
   while (true) {
-    for (const unsigned warp : warps) run_warp(b, warp * kWarpLanes, lanes);
+    for (const unsigned warp : b.warps) run_warp(b, warp * kWarpLanes);
     unsigned finished = 0;
     for (unsigned i = 0; i < b.size; ++i) finished += b.fibers[i].state == State::finished ? 1 : 0;
     if (finished == b.size) return;
@@ -195,6 +208,8 @@ void run_grid(dim3 grid, dim3 block_size, std::size_t shared_bytes, const std::f
   if (b.size == 0 || b.size > 1024) bug("a block of more than 1024 threads");
   if (b.fibers.size() < b.size) b.fibers.resize(b.size);
   for (auto& slots : b.slots) slots.assign(b.size, 0);
+  b.warps = order_of(b, (b.size + kWarpLanes - 1) / kWarpLanes);
+  b.lanes = order_of(b, kWarpLanes);
   b.kernel = &kernel;
   gridDim = grid;
   blockDim = block_size;

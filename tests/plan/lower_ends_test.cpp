@@ -62,7 +62,9 @@ TEST(LowerEnds, GivesTheLastBlockOfTheWholeStep) {
 TEST(LowerEnds, LeavesReductionsWithinThePassesToThem) {
   PlanSpec spec;
   spec.mesh.data = 2, spec.states.overlap_gradients = true;
-  for (const Step& step : lower_ends(samples::make(spec), kFirstStage).classes.front().blocks.back().steps)
+  const Schedule end = lower_ends(samples::make(spec), kFirstStage);
+  ASSERT_FALSE(end.classes.front().blocks.back().steps.empty());
+  for (const Step& step : end.classes.front().blocks.back().steps)
     EXPECT_NE(step.phase, Phase::gradient_reduce) << step.part;
 }
 

@@ -157,8 +157,8 @@ TEST(RecomputedModules, KeepLessForBackward) {
     PlanSpec spec;
     if (!some.empty()) spec.recomputation = {.what = Recompute::selective, .modules = some};
     std::int64_t elements = 0;
-    for (const Buffer& b : lower(samples::make(spec)).classes[0].buffers)
-      elements += b.per_micro_batch ? b.elements : 0;
+    const Schedule schedule = lower(samples::make(spec));
+    for (const Buffer& b : schedule.classes[0].buffers) elements += b.per_micro_batch ? b.elements : 0;
     return elements;
   };
   const std::int64_t all = kept({}), norms = kept(modules({Module::norms}));

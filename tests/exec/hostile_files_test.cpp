@@ -161,7 +161,7 @@ TEST(HostileEvents, AMeasurementOfNonsenseIsNone) {
       if (read_measurement(text).end == MeasureEnd::completed) ::_exit(255);
   });
   EXPECT_GE(peak, 0);
-  EXPECT_LT(peak, 64);
+  EXPECT_LT(peak, 128);  // also where a sanitizer surrounds each block
 }
 
 }  // namespace hostile_files_test

@@ -133,10 +133,10 @@ std::vector<std::vector<float>> run_on(Backend& backend, std::byte* arena, const
 }
 
 Slot random_floats(std::mt19937& random, std::int64_t elements, float scale) {
-  std::normal_distribution<float> normal(0, scale);
+  std::normal_distribution<float> normal;  // scaled here: the library takes no width of 0
   Slot slot;
   slot.floats.resize(static_cast<std::size_t>(elements));
-  for (float& v : slot.floats) v = normal(random);
+  for (float& v : slot.floats) v = scale * normal(random);
   return slot;
 }
 

@@ -262,7 +262,8 @@ TEST(ScalingCharts, DrawBandsAndMeasurementsWhereThereAreAny) {
   EXPECT_EQ(drawn("point"), 4);
   EXPECT_EQ(drawn("band"), 4);
   EXPECT_EQ(drawn("measured"), 2);
-  const auto& measured = sample::scaling().series[0].measured;
+  const cost::ScalingStudy study = sample::scaling();
+  const auto& measured = study.series[0].measured;
   const auto predicted =
       std::count_if(measured.begin(), measured.end(), [](const auto& m) { return m.predicted_s > 0; });
   EXPECT_EQ(drawn("of-plan"), predicted) << "of the plans that were measured";

@@ -79,6 +79,7 @@ enum class Family : std::uint8_t {
   bamba,
   granite_hybrid,
   qwen3_next,
+  minicpm,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

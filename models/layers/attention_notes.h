@@ -157,7 +157,7 @@ class Attention {
     Op o = heads_op(to_, heads_, kind, in, out);
     const bool own = model.window_theta > 0 && model.windowed(to_.layer);
     o.epsilon = own ? model.window_theta : model.rope_theta;
-    if (!own) o.rope_scaling = model.rope_scaling;
+    if (!own) o.rope_scaling = model.rope_scaling.within(to_.options.sequence * to_.options.context);
     o.rotary = model.latent.any() ? model.latent.rope : model.rotary_columns();
     if (o.rotary == o.head_dim) o.rotary = 0;
     return o;

@@ -218,6 +218,8 @@ class ConfigReader : public ConfigKeys {
       s.kind = RopeKind::yarn;
       s.low = number("beta_slow", 1), s.high = number("beta_fast", 32);
       s.whole_pairs = at.optional("truncate").boolean(true);
+    } else if (kind == "longrope" || kind == "su") {
+      return longrope(at, model);
     } else {
       const double alpha = number("alpha", 0);
       if (kind == "dynamic" && alpha > 0) {  // HunYuan's: a larger base, whatever the sequence
@@ -267,6 +269,24 @@ class ConfigReader : public ConfigKeys {
         break;
       }
     return items.empty() ? at : items.front();
+  }
+  /// Phi-3's, in whose first files it is called su. The lengths before and after decide attention's factor, unless the
+  /// file says it (phimoe: one for short sequences, and one for long ones).
+  void longrope(const Cursor& at, Model& model) {
+    constexpr double kMost = 1e6;
+    constexpr const char* kBefore = "original_max_position_embeddings";
+    RopeScaling s;
+    s.kind = RopeKind::longrope;
+    const Cursor before = at.optional(kBefore).exists() ? at.optional(kBefore) : at_.optional(kBefore);
+    s.original = before.integer(1, kMostSequence, model.max_sequence);
+    const double longer = static_cast<double>(model.max_sequence) / static_cast<double>(s.original);
+    const double factor = before.exists() ? longer : at.optional("factor").number(0, kMost, 1);
+    s.divisors = read_divisors(at.at("short_factor"));
+    s.long_divisors = read_divisors(at.at("long_factor"));
+    const double usual = at.optional("attention_factor").number(0, kMost, longrope_attention(factor, s.original));
+    s.attention = at.optional("short_mscale").number(0, kMost, usual);
+    s.long_attention = at.optional("long_mscale").number(0, kMost, usual);
+    model.rope_scaling = std::move(s);
   }
   /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th.
   void place_windows(const Cursor& list, const std::vector<bool>& sliding, Model& model) {

@@ -1,5 +1,6 @@
 // Model to config.json, for weights that other programs will read.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <map>
@@ -111,6 +112,15 @@ class ConfigWriter : public ConfigKeys {
                    fmt::format(R"({{"rope_type": "llama3", "factor": {}, "original_max_position_embeddings": {}, )"
                                R"("low_freq_factor": {}, "high_freq_factor": {}}})",
                                s.factor, s.original, s.low, s.high));
+      case RopeKind::longrope:
+        put("original_max_position_embeddings", fmt::format("{}", s.original));
+        return put("rope_scaling",
+                   fmt::format(R"({{"rope_type": "longrope", "short_factor": [{}], "long_factor": [{}], )"
+                               R"("original_max_position_embeddings": {}, {}}})",
+                               fmt::join(s.divisors, ", "), fmt::join(s.long_divisors, ", "), s.original,
+                               s.attention == s.long_attention ? fmt::format(R"("attention_factor": {})", s.attention)
+                                                               : fmt::format(R"("short_mscale": {}, "long_mscale": {})",
+                                                                             s.attention, s.long_attention)));
       case RopeKind::yarn: break;
     }
     put("rope_scaling",

@@ -155,6 +155,14 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         "causal: true, or other positions");
   needs("position_offset", m.position_offset == 0 || m.positions == Positions::learned,
         "rows before the first position need a position table", "positions: learned, or position_offset: 0");
+  const std::int64_t turned = m.latent.any() ? m.latent.rope : m.rotary_columns();
+  const auto of_each_pair = [&](const std::vector<double>& all) { return std::ssize(all) == turned / 2; };
+  const RopeScaling& s = m.rope_scaling;
+  if (s.kind == RopeKind::longrope && !(of_each_pair(s.divisors) && of_each_pair(s.long_divisors)))
+    report(root.optional("rope_scaling"),
+           fmt::format("{} and {} divisors for the {} pairs of a head that rotate", s.divisors.size(),
+                       s.long_divisors.size(), turned / 2),
+           "one for each pair, in both lists");
   check_pattern(root, m);
   check_experts(root, m);
   check_latent(root, m);

@@ -134,6 +134,8 @@ void rope_scaling_flags(Handover& h, Flags& f) {
     case models::RopeKind::linear:
       h.needs(s.factor == std::floor(s.factor), "rotary positions scaled by a fraction", "a whole `factor`");
       return f.add("rotary-seq-len-interpolation-factor", static_cast<std::int64_t>(s.factor));
+    case models::RopeKind::longrope:
+      return h.needs(false, "rotary pairs with a divisor each", "leave `rope_scaling` out");
     case models::RopeKind::llama3: {
       constexpr std::int64_t kTokens = 8192;
       h.needs(s.original == kTokens && s.low == 1 && s.high == 4, "scaled rotary positions with other bounds",

@@ -93,8 +93,8 @@ inline void make_family(models::Model& m, models::Family family) {
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;
-  if (family == Family::granite || family == Family::granite_hybrid || family == Family::granite_moe ||
-      family == Family::granite_moe_shared)
+  if (family == Family::minicpm || family == Family::granite || family == Family::granite_hybrid ||
+      family == Family::granite_moe || family == Family::granite_moe_shared)
     m.embedding_scale = 3, m.residual_scale = 0.4, m.logit_scale = 0.5;
   if (family == Family::cohere) m.logit_scale = 0.25;
   if (family == Family::olmo3 || family == Family::exaone4) m.window = 4, m.window_period = 2;

@@ -72,6 +72,28 @@ std::vector<FamilyCase> family_cases() {
                             .alternates = true},
                            24, 20));
   all.push_back(llama_like("phi3", Family::phi3, 8, {.fused = true, .window = 6}, 15));
+  // Phi-4 mini's rotation: three quarters of a head turn. 16 tokens are more than 8, and not more than 16.
+  const std::vector<double> divisors = {1.5, 4, 9}, near = {1, 1.25, 1.5};
+  for (const bool is_long : {true, false}) {
+    all.push_back(llama_like(is_long ? "phi3_longrope" : "phi3_longrope_short", Family::phi3, 8,
+                             {.fused = true,
+                              .turned = 6,
+                              .window = 6,
+                              .divisors = is_long ? divisors : near,
+                              .turned_by = is_long ? 1.3 : 1.2},
+                             15));
+    all.back().set = [=](models::Model& m) {
+      m.rotary_share = 0.75;
+      m.rope_scaling = {.kind = models::RopeKind::longrope,
+                        .original = is_long ? 8 : 16,
+                        .attention = 1.2,
+                        .divisors = near,
+                        .long_divisors = divisors,
+                        .long_attention = 1.3};
+    };
+  }
+  all.push_back(
+      llama_like("minicpm", Family::minicpm, 8, {.tied = true, .embeddings = 3, .residuals = 0.4, .logits = 0.5}, 20));
   all.push_back(llama_like("nemotron", Family::nemotron, 8,
                            {.one = 1,
                             .layer_norms = true,

@@ -98,18 +98,18 @@ inline Matrix rms_norm(const File& file, const std::string& name, const Matrix& 
 }
 /// rotate_half over the first `turned` columns of each head of width `dim`; or, with `adjacent`, each two columns that
 /// stand side by side.
-inline Matrix rotary(const Matrix& x, std::size_t dim, std::size_t turned, double theta = 10000,
-                     bool adjacent = false) {
+inline Matrix rotary(const Matrix& x, std::size_t dim, std::size_t turned, double theta = 10000, bool adjacent = false,
+                     const std::vector<double>& divisors = {}, double attention = 1) {
   Matrix y = x;
   for (std::size_t t = 0; t < x.rows; ++t)
     for (std::size_t first = 0; first < x.columns; first += dim)
       for (std::size_t i = 0; i < turned / 2; ++i) {
-        const double angle =
-            static_cast<double>(t) * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(turned));
+        const double angle = static_cast<double>(t) / (divisors.empty() ? 1 : divisors.at(i)) *
+                             std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(turned));
         const std::size_t one = first + (adjacent ? 2 * i : i), other = adjacent ? one + 1 : one + turned / 2;
         const double a = x(t, one), b = x(t, other);
-        y(t, one) = a * std::cos(angle) - b * std::sin(angle);
-        y(t, other) = b * std::cos(angle) + a * std::sin(angle);
+        y(t, one) = attention * (a * std::cos(angle) - b * std::sin(angle));
+        y(t, other) = attention * (b * std::cos(angle) + a * std::sin(angle));
       }
   return y;
 }
@@ -235,6 +235,9 @@ struct LlamaLike {
   bool parallel = false;                             ///< Command R: attention and MLP read one norm
   bool after_alone = false;                          ///< OLMo 2: `sandwich` without the norms before
   double embeddings = 1, residuals = 1, logits = 1;  ///< Granite's multipliers
+  std::vector<double> divisors = {};                 ///< longrope: of each pair's rate
+  double turned_by = 1;                              ///< longrope: factor on cosines and sines
+  bool gated_attention = false;                      ///< Trinity: a gate of attention's output
   /// In place of the MLP: of a layer's weights, whose names begin so, and the norm's output.
   std::function<Matrix(const File&, const std::string&, const Matrix&)> feed = nullptr;
 };
@@ -270,8 +273,8 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     if (!a.alternates || i % 2 == 0) how.window = a.window;
     if (a.unrotated == 0 || (i + 1) % a.unrotated != 0) {
       const double theta = how.window > 0 && a.window_theta > 0 ? a.window_theta : a.theta;
-      q = rotary(q, s.dim, turned, theta, a.adjacent);
-      k = rotary(k, s.dim, turned, theta, a.adjacent);
+      q = rotary(q, s.dim, turned, theta, a.adjacent, a.divisors, a.turned_by);
+      k = rotary(k, s.dim, turned, theta, a.adjacent, a.divisors, a.turned_by);
     }
     if (a.late_norms[0]) {
       q = rms_norm(f, at + a.late_norms[0], q, a.epsilon, a.one);

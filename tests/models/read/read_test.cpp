@@ -229,7 +229,7 @@ TEST(HuggingFace, TakesSectionsOfPositionsForThoseOfText) {
       "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 99,
       "rope_scaling": {"type": ")";
   EXPECT_TRUE(differences(read(text + R"(mrope", "mrope_section": [2, 3, 3]}})")).empty());
-  EXPECT_FALSE(differences(read(text + R"(longrope", "factor": 2}})")).empty());
+  EXPECT_FALSE(differences(read(text + R"(cubic", "factor": 2}})")).empty());
 }
 
 // LLaVA 1.5's file names a Llama of 7B, and of its sizes only those that differ from the class's.

@@ -24,6 +24,7 @@ struct Whole {
   std::int64_t least, most;
 };
 constexpr Whole kWhole[] = {{"chosen", &Experts::chosen, 1, kMostExperts},
+                            {"narrow", &Experts::narrow, 0, kMostWidth},
                             {"shared", &Experts::shared, 0, kMostWidth},
                             {"first_dense", &Experts::first_dense, 0, kMostLayers},
                             {"period", &Experts::period, 1, kMostLayers},
@@ -120,9 +121,11 @@ void check_experts(const Cursor& root, const Model& m) {
         fmt::format("an expert takes {:.2g} tokens of a sequence of {}: less than one", room, m.max_sequence),
         fmt::format("use capacity_factor: {} or more, or 0, which drops no token",
                     std::ceil(100 * e.capacity_factor / (room > 0 ? room : 1)) / 100));
+  needs("narrow", e.narrow == 0 || !e.scales_input, "weights that scale what experts read cannot scale a copy of it",
+        "narrow: 0, or scales_input: false");
   needs("", m.pre_norm, "layers with experts must normalise first", "pre_norm: true, or leave `experts` out");
-  const double all = static_cast<double>(e.count) * static_cast<double>(e.hidden) * static_cast<double>(m.hidden) * 3 *
-                     static_cast<double>(m.layers);
+  const double all = static_cast<double>(e.count) * static_cast<double>(e.hidden) *
+                     static_cast<double>(e.columns(m.hidden)) * 3 * static_cast<double>(m.layers);
   needs("count", all <= kMostParameters, fmt::format("experts have {:.2g} parameters, more than can be counted", all),
         "use fewer or narrower experts");
 }

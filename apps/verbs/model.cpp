@@ -80,7 +80,8 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   }
   row("MLP width", std::to_string(model->ffn_hidden));
   if (const models::Experts& e = model->experts; e.any())
-    row("experts", fmt::format("{} of {}, {} wide{}, in {}", e.chosen, e.count, e.hidden,
+    row("experts", fmt::format("{} of {}, {} wide{}{}, in {}", e.chosen, e.count, e.hidden,
+                               e.narrow > 0 ? fmt::format(" on copies of {}", e.narrow) : "",
                                e.shared > 0 ? fmt::format(", and {} shared", e.shared) : "",
                                base::count_of(model->expert_layers(model->layers), "layer")));
   row("vocabulary", std::to_string(model->vocab));

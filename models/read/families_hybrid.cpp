@@ -101,7 +101,8 @@ WeightNames mamba2_names() {
 // -- Nemotron-H -------------------------------------------------------------------------------------------------------
 
 // NVIDIA 2025, "Nemotron-H", section 2.1: state spaces, MLPs and some attention, each with a norm and a residual of its
-// own; no positions. Later models have experts in place of MLPs, routed as DeepSeek-V3's.
+// own; no positions. Later models have experts in place of MLPs, routed as DeepSeek-V3's, which from Nemotron 3 Super
+// on work on narrower copies of the tokens.
 void as_nemotron_h(Model& m) {
   as_llama(m);
   m.activation = Activation::squared_relu;
@@ -126,9 +127,7 @@ void nemotron_h_experts(ConfigKeys& k, Model& m) {
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostScale, 1);
   if (k.reads() && k.given("num_nextn_predict_layers"))
     k.remark("the module that predicts a token further is left out");
-  if (k.reads() && k.given("moe_latent_size"))
-    k.refuse("moe_latent_size", "experts that work on a narrower copy of the token are not supported",
-             "models without moe_latent_size, such as Nemotron 3 Nano");
+  k.count({"moe_latent_size"}, e.narrow, 1, kMostWidth, 0);
 }
 
 void nemotron_h_config(ConfigKeys& k, Model& m) {
@@ -167,6 +166,8 @@ WeightNames nemotron_h_names() {
                                              {"mlp.proj", "mixer.down_proj"},
                                              {"mlp.router", "mixer.gate"},
                                              {"mlp.router.balance", "mixer.gate.e_score_correction_bias"},
+                                             {"mlp.narrow", "mixer.fc1_latent_proj"},
+                                             {"mlp.widen", "mixer.fc2_latent_proj"},
                                              {"mlp.shared.fc", "mixer.shared_experts.up_proj"},
                                              {"mlp.shared.proj", "mixer.shared_experts.down_proj"}})
     names.parts.push_back(pair);

@@ -81,6 +81,7 @@ void expert_flags(Handover& h, Flags& f) {
   h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
           "experts without biases, or gpt-oss's own recipe");
   h.needs(e.scores != Scores::sparse_mixer, "routers that draw their experts", "`scores: softmax_chosen`");
+  h.needs(e.narrow == 0, "experts that work on narrower copies of tokens", "`narrow: 0`");
   h.needs(!s.tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
   h.needs(!sigmoid || e.normalised || one, "weights from sigmoids that are not divided by their sum",
           "`normalised: true`");

@@ -273,6 +273,14 @@ std::vector<FamilyCase> family_cases() {
                    tensors});
   };
   letters("nemotron_h", Family::nemotron_h, "M-*-", 3 + 9 + 3 + 5 + 3);
+  // Experts of two tensors each, the shared one, a router, both products of the copies, and a norm.
+  letters("nemotron_h_narrow", Family::nemotron_h, "ME*E", 3 + 9 + 5 + 2 * (2 * 4 + 2 + 1 + 2 + 1));
+  all.back().set = [](models::Model& m) {
+    for (const std::size_t i : {1U, 3U}) m.pattern[i].feed = models::Feed::experts;
+    m.experts.count = 4, m.experts.chosen = 2, m.experts.hidden = 24, m.experts.narrow = 12, m.experts.shared = 40;
+    m.experts.balance_bias = false, m.experts.bias_rate = 0;
+    m.experts.weight_scale = 5;
+  };
   letters("mamba2", Family::mamba2, "MM", 3 + 9 + 9);
   const auto bamba = [&](const char* name, Family family, const ref::Bamba& how, std::size_t tensors) {
     all.push_back({name, family, [](models::Model& m) { m.ssm.norm_groups = 1; },

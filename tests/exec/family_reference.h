@@ -348,6 +348,37 @@ inline Matrix hunyuan_moe(const File& f, const std::string& at, const Matrix& x)
   return plus(y, gated_mlp(f, moe + "shared_mlp.", x));
 }
 
+/// DeepSeek-V3's routing without groups and biases: the two largest sigmoids, divided by their sum, times `scale`.
+/// `expert(e, x)`: the rows of x through expert e.
+inline Matrix by_sigmoids(const Matrix& x, const Matrix& logits, double scale,
+                          const std::function<Matrix(std::size_t, const Matrix&)>& expert) {
+  // A softmax of log sigmoids over the chosen is just that.
+  const Matrix logs = each(logits, [](double z) { return -std::log1p(std::exp(-z)); });
+  return each(mixture(x, logs, 2, expert), [&](double y) { return scale * y; });
+}
+
+/// Solar Open's and K-EXAONE's mixture, and under another name of the router Trinity's.
+inline Matrix sigmoid_moe(const File& f, const std::string& at, const Matrix& x, const char* router, double scale) {
+  const std::string moe = at + "mlp.";
+  const Matrix y = by_sigmoids(x, linear(f, moe + router, x), scale, [&](std::size_t e, const Matrix& rows) {
+    return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
+  });
+  return plus(y, gated_mlp(f, moe + "shared_experts.", x));
+}
+
+/// Nemotron 3 Super's: experts work on a narrower copy of the token, the shared one on itself.
+inline Matrix narrow_moe(const File& f, const std::string& at, const Matrix& x, double scale) {
+  const auto mlp = [&](const std::string& name, const Matrix& rows) {
+    return linear(f, name + "down_proj",
+                  each(linear(f, name + "up_proj", rows), [](double v) { return v > 0 ? v * v : 0; }));
+  };
+  const Matrix copies = linear(f, at + "fc1_latent_proj", x);
+  const Matrix sums = by_sigmoids(copies, linear(f, at + "gate", x), scale, [&](std::size_t e, const Matrix& rows) {
+    return mlp(at + "experts." + std::to_string(e) + ".", rows);
+  });
+  return plus(linear(f, at + "fc2_latent_proj", sums), mlp(at + "shared_experts.", x));
+}
+
 /// Ling's: a softmax over the chosen, beside an MLP that every token takes if there is one.
 inline Matrix bailing_moe(const File& f, const std::string& at, const Matrix& x) {
   const std::string moe = at + "mlp.", shared = moe + "shared_experts.";
@@ -433,6 +464,7 @@ inline Matrix of_letters(const File& f, const Sizes& s, const std::string& lette
     if (letters[i] == '*')
       h = linear(f, at + "o_proj",
                  attend(linear(f, at + "q_proj", n), linear(f, at + "k_proj", n), linear(f, at + "v_proj", n), s.dim));
+    if (letters[i] == 'E') h = narrow_moe(f, at, n, 5);
     if (letters[i] == '-')
       h = linear(f, at + "down_proj", each(linear(f, at + "up_proj", n), [](double v) { return v > 0 ? v * v : 0; }));
     x = plus(x, h);

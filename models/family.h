@@ -80,6 +80,10 @@ enum class Family : std::uint8_t {
   granite_hybrid,
   qwen3_next,
   minicpm,
+  glm4_moe_lite,
+  solar_open,
+  exaone_moe,
+  afmoe,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

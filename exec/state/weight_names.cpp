@@ -49,8 +49,8 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
     return;
   }
   // Head by head of q, its rows and those of its gate.
-  if (const char* const gate = find(names.parts, "attn.gate");
-      gate != nullptr && (stem == "attn.q" || stem == "attn.gate")) {
+  if (const char* const gate = find(names.parts, "attn.gate"), * const q = find(names.parts, "attn.q");
+      gate != nullptr && std::string_view(gate) == q && (stem == "attn.q" || stem == "attn.gate")) {
     const std::int64_t width = (tensor.group_stride - tensor.group_rows) / 2;
     place.shape[0] *= 2;
     place.first = stem == "attn.gate" ? width : 0;

@@ -41,6 +41,8 @@ class ConfigKeys {
   virtual void expert_layers(const char* key, bool only, Model& model) = 0;
   /// E0111 at `key` unless experts are in the layers of `with`; sets first_dense and period.
   virtual void expert_layers(const char* key, const std::vector<bool>& with, Model& model) = 0;
+  /// The same, where a list says of each layer whether it has experts: "sparse" or true.
+  virtual void sparse_layers(const char* key, Model& model) = 0;
   /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
   virtual void layer_types(Model& model) = 0;
   /// GPT-Neo's list of runs, each with its layers' attention (global, local) and how often they repeat; or, under

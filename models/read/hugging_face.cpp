@@ -95,6 +95,17 @@ class ConfigReader : public ConfigKeys {
            "a model's experts are in the last of every `period` layers, except in the first `first_dense`");
   }
 
+  void sparse_layers(const char* key, Model& model) override {
+    const Cursor list = at_.optional(key);
+    if (!list.is_sequence() || model.layers < 1) return;
+    std::vector<bool> with;
+    for (const Cursor& one : list.items()) with.push_back(one.scalar_text() == "sparse" || one.scalar_text() == "true");
+    if (std::ssize(with) != model.layers)
+      return list.error("E0111", fmt::format("{} entries for a model of {} layers", with.size(), model.layers),
+                        "one for each layer");
+    expert_layers(key, with, model);
+  }
+
   void layer_types(Model& model) override {
     const Cursor list = at_.optional("layer_types");
     if (!list.exists() || !list.is_sequence()) return;

@@ -60,6 +60,7 @@ class ConfigWriter : public ConfigKeys {
     put(key, "[" + all + "]");
   }
   void expert_layers(const char*, const std::vector<bool>&, Model&) override {}
+  void sparse_layers(const char*, Model&) override {}
   void layer_types(Model&) override {}
   void attention_types(const char* runs, const char*, Model& model) override {
     std::string all;

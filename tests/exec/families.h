@@ -45,7 +45,8 @@ inline void make_mixture(models::Model& m) {
   if (m.family == Family::mixtral || m.family == Family::granite_moe || m.family == Family::granite_moe_shared)
     m.ffn_hidden = 24;
   if (m.family == Family::llama4 || m.family == Family::granite_moe_shared || m.family == Family::hunyuan_moe ||
-      m.family == Family::bailing_moe)
+      m.family == Family::bailing_moe || m.family == Family::solar_open || m.family == Family::exaone_moe ||
+      m.family == Family::afmoe)
     m.experts.shared = 24;
 }
 
@@ -97,9 +98,10 @@ inline void make_family(models::Model& m, models::Family family) {
       family == Family::granite_moe || family == Family::granite_moe_shared)
     m.embedding_scale = 3, m.residual_scale = 0.4, m.logit_scale = 0.5;
   if (family == Family::cohere) m.logit_scale = 0.25;
-  if (family == Family::olmo3 || family == Family::exaone4) m.window = 4, m.window_period = 2;
+  const bool exaone = family == Family::exaone4 || family == Family::exaone_moe || family == Family::afmoe;
+  if (family == Family::olmo3 || exaone) m.window = 4, m.window_period = 2;
   if (family == Family::gpt_neo) m.window = 4;
-  if (family == Family::exaone4) m.unrotated_period = 2;
+  if (exaone) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;
   if (family != Family::gemma2 && family != Family::gemma3) return;

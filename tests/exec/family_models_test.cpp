@@ -265,6 +265,27 @@ std::vector<FamilyCase> family_cases() {
               {{"model.word_embeddings", "model.embed_tokens"},
                {"attention.query_key_value", "self_attn.qkv_proj"},
                {"attention.dense", "self_attn.o_proj"}});
+  // Their balancing biases are no parameters: a file without them has none.
+  const auto routed = [&](const char* name, Family family, ref::LlamaLike how, const char* router, std::size_t tensors,
+                          bool scaled) {
+    how.feed = [=](const ref::File& f, const std::string& at, const ref::Matrix& x) {
+      return ref::sigmoid_moe(f, at, x, router, 2.5);
+    };
+    all.push_back(llama_like(name, family, 8, how, tensors));
+    all.back().set = [=](models::Model& m) {
+      m.experts.balance_bias = false;
+      m.experts.bias_rate = 0;
+      m.experts.weight_scale = 2.5;
+      m.scaled_embedding = scaled;
+    };
+  };
+  routed("solar_open", Family::solar_open, {.theta = 1e6}, "gate", 3 + 2 * (2 + 4 + 1 + 3 + 4 * 3), false);
+  ref::LlamaLike k_exaone = {.head_norms = true, .window = 4, .alternates = true, .unrotated = 2};
+  routed("exaone_moe", Family::exaone_moe, k_exaone, "gate", 3 + 2 * (2 + 6 + 1 + 3 + 4 * 3), false);
+  ref::LlamaLike trinity = k_exaone;
+  trinity.sandwich = trinity.scaled = trinity.gated_attention = true;
+  trinity.before_mlp = "pre_mlp_layernorm", trinity.after_mlp = "post_mlp_layernorm";
+  routed("afmoe", Family::afmoe, trinity, "router.gate", 3 + 2 * (4 + 7 + 1 + 3 + 4 * 3), true);
   const auto letters = [&](const char* name, Family family, const std::string& pattern, std::size_t tensors) {
     all.push_back({name, family, nullptr,
                    [=](const ref::File& f, const std::vector<int>& ids) {

@@ -281,12 +281,15 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
       k = rms_norm(f, at + a.late_norms[1], k, a.epsilon, a.one);
     }
     Matrix h = attend(q, k, v, s.dim, how);
+    if (a.gated_attention)
+      h = times(h, each(linear(f, at + "self_attn.gate_proj", n), [](double z) { return 1 / (1 + std::exp(-z)); }));
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, times_all(h, a.residuals));
     const Matrix m = a.parallel ? n : a.after_alone ? x : norm(at + (a.sandwich ? a.before_mlp : a.norm_2), x);
     if (a.feed) {
-      x = plus(x, times_all(a.feed(f, at, m), a.residuals));
+      const Matrix g = a.feed(f, at, m);
+      x = plus(x, times_all(a.sandwich ? norm(at + a.after_mlp, g) : g, a.residuals));
       continue;
     }
     Matrix inner(0, 0);

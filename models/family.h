@@ -84,6 +84,8 @@ enum class Family : std::uint8_t {
   solar_open,
   exaone_moe,
   afmoe,
+  deepseek_v32,
+  glm_moe_dsa,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

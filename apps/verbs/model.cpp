@@ -78,6 +78,9 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
       row(title, fmt::format("{} of {} columns in {}, state {}, in {}", base::count_of(s.heads, "head"), s.width,
                              base::count_of(s.groups, "group"), s.state, blocks_with(has)));
   }
+  if (const models::Indexer& i = model->indexer; i.any())
+    row("attention reads",
+        fmt::format("{} tokens, chosen by {} of {} columns", i.chosen, base::count_of(i.heads, "small head"), i.width));
   row("MLP width", std::to_string(model->ffn_hidden));
   if (const models::Experts& e = model->experts; e.any())
     row("experts", fmt::format("{} of {}, {} wide{}{}, in {}", e.chosen, e.count, e.hidden,

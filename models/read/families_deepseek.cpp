@@ -132,6 +132,55 @@ WeightNames deepseek_names() {
   return names;
 }
 
+// -- DeepSeek-V3.2 and GLM-5 -----------------------------------------------------------------------------------------
+
+// DeepSeek-AI 2025, "DeepSeek-V3.2": V3's layers, whose attention reads the tokens that an indexer chooses.
+void indexer_keys(ConfigKeys& k, Model& m) {
+  Indexer& i = m.indexer;
+  k.count({"index_n_heads"}, i.heads, 1, kMostWidth, 64);
+  k.count({"index_head_dim"}, i.width, 1, kMostWidth, 128);
+  k.count({"index_topk"}, i.chosen, 1, kMostSequence, 2048);
+  std::int64_t every = 1;
+  k.count({"index_topk_freq"}, every, 1, kMostLayers, 1);
+  if (k.reads() && every > 1)
+    k.refuse("index_topk_freq", "layers that read the tokens chosen in a layer before are not supported",
+             "1, or model_type deepseek_v3, whose attention reads all tokens");
+}
+void deepseek_v32_config(ConfigKeys& k, Model& m) {
+  deepseek_config(k, m, true);
+  indexer_keys(k, m);
+}
+
+// GLM-5 Team 2026, "GLM-5": the same layers, without groups of experts.
+void as_glm_moe_dsa(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+}
+void glm_moe_dsa_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  rotation(k, m, 0);
+  silu(k, m, "glm_moe_dsa");
+  no_biases(k, "attention_bias");
+  latent_keys(k, m);
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 2.5, true);
+  if (k.reads() && !k.given("first_k_dense_replace")) m.experts.first_dense = 3;
+  k.sparse_layers("mlp_layer_types", m);
+  deepseek_routing(k, m, true);
+  further_prediction(k, m);
+  indexer_keys(k, m);
+}
+
+WeightNames indexed_names() {
+  WeightNames names = deepseek_names();
+  for (const auto& pair : WeightNames::Pairs{{"attn.index.q", "self_attn.indexer.wq_b"},
+                                             {"attn.index.k", "self_attn.indexer.wk"},
+                                             {"attn.index.k_norm", "self_attn.indexer.k_norm"},
+                                             {"attn.index.weights", "self_attn.indexer.weights_proj"}})
+    names.parts.push_back(pair);
+  return names;
+}
+
 // -- GLM 4.5 ----------------------------------------------------------------------------------------------------------
 
 // GLM Team 2025, "GLM-4.5", section 2.1: DeepSeek-V3's routing without groups, around grouped-query attention.
@@ -440,6 +489,10 @@ std::vector<FamilyTraits> deepseek_families() {
             deepseek_v2_config, deepseek_names()),
       entry(Family::deepseek_v3, "deepseek_v3", "DeepSeek-V3", "DeepseekV3ForCausalLM", "DeepseekV3", as_deepseek_v3,
             deepseek_v3_config, deepseek_names()),
+      entry(Family::deepseek_v32, "deepseek_v32", "DeepSeek-V3.2", "DeepseekV32ForCausalLM", "DeepseekV32",
+            as_deepseek_v3, deepseek_v32_config, indexed_names()),
+      entry(Family::glm_moe_dsa, "glm_moe_dsa", "GLM-5", "GlmMoeDsaForCausalLM", "GlmMoeDsa", as_glm_moe_dsa,
+            glm_moe_dsa_config, indexed_names()),
       entry(Family::glm4_moe, "glm4_moe", "GLM 4.5", "Glm4MoeForCausalLM", "Glm4Moe", as_glm4_moe, glm4_moe_config,
             deepseek_names()),
       entry(Family::glm4_moe_lite, "glm4_moe_lite", "GLM-4.7-Flash", "Glm4MoeLiteForCausalLM", "Glm4MoeLite",

@@ -257,7 +257,9 @@ class ConfigReader : public ConfigKeys {
       s.attention = number("attention_factor", both ? yarn_attention(s.factor, mscale) / yarn_attention(s.factor, all)
                                                     : yarn_attention(s.factor));
       // Only DeepSeek's classes multiply scores by it.
-      if (model.family == Family::deepseek_v2 || model.family == Family::deepseek_v3) s.score_weight = all;
+      if (model.family == Family::deepseek_v2 || model.family == Family::deepseek_v3 ||
+          model.family == Family::deepseek_v32)
+        s.score_weight = all;
     }
     model.rope_scaling = s;
   }

@@ -180,6 +180,7 @@ const char* difference(const Model& given, const Model& again) {
   if (a.token_types != b.token_types) return "its token types";
   if (a.next_sentence != b.next_sentence || a.masked_fraction != b.masked_fraction) return "its heads";
   if (!(a.experts == b.experts)) return "its experts";
+  if (!(a.indexer == b.indexer)) return "which tokens its attention reads";
   if (!(a.latent == b.latent)) return "its latent attention";
   if (a.pattern != b.pattern || !(a.ssm == b.ssm)) return "its pattern of layers, or its state spaces";
   if (a.embedding_scale != b.embedding_scale || a.residual_scale != b.residual_scale || a.logit_scale != b.logit_scale)

@@ -284,6 +284,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.attention_gate = at.optional("attention_gate").boolean(m.attention_gate);
   m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
+  if (const Cursor indexer = at.optional("indexer"); indexer.exists()) m.indexer = read_indexer(indexer);
   const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
   if (experts.exists()) m.experts = read_experts(experts, m);
   if (const Cursor further = at.optional("further_prediction"); further.exists()) {
@@ -431,7 +432,8 @@ std::string write_model(const Model& m, int indent) {
   if (m.further.any())
     line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));
   out += state_space_text(m.ssm, margin) + pattern_text(m.pattern, margin);
-  out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
+  out +=
+      latent_text(m.latent, margin) + indexer_text(m.indexer, margin) + experts_text(m.experts, usual.experts, margin);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
   if (m.lora.any()) line("lora", lora_text(m.lora));
   write_sources(out, m, margin);

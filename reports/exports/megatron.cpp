@@ -187,6 +187,7 @@ std::string model_flags(Handover& h) {
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
   h.needs(m.norm_weight && (m.normalisation == models::Normalisation::rms_norm || m.norm_bias),
           "norms without weights, or LayerNorms without biases", "RMSNorm, or LayerNorms with biases, with weights");
+  h.needs(!m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
   h.needs(!m.attention_gate, "a gate of attention's output", "models without `attention_gate`");
   h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");

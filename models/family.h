@@ -86,6 +86,8 @@ enum class Family : std::uint8_t {
   afmoe,
   deepseek_v32,
   glm_moe_dsa,
+  qwen3_5,
+  qwen3_5_moe,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

@@ -283,16 +283,8 @@ void delta_keys(ConfigKeys& k, Model& m) {
   if (k.reads()) s.chunk = kChunk, s.conv_bias = false;
 }
 
-// Qwen3.5's text models are the same layers, with an MLP where a file names no experts; their weights stand in other
-// tensors.
-void qwen3_5_keys(ConfigKeys& k) {
-  if (!k.reads() || !k.given("attn_output_gate")) return;
-  k.only("attn_output_gate", true, "the class always gates attention's output");
-  k.differs("its files hold the weights of its layers in other tensors than Qwen3-Next's");
-  if (k.given("mtp_num_hidden_layers")) k.remark("the module that predicts a token further is left out");
-}
-
-void qwen3_next_config(ConfigKeys& k, Model& m) {
+/// `experts`, `chosen`: how many the class has where a file says nothing.
+void qwen_delta_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t experts, std::int64_t chosen) {
   sizes(k, m);
   k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 256);
@@ -302,23 +294,37 @@ void qwen3_next_config(ConfigKeys& k, Model& m) {
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
   rate(k, "attention_dropout", m.dropout.attention);
   rotation(k, m, 0.25);
-  silu(k, m, "qwen3_next");
+  silu(k, m, title);
   no_biases(k, "attention_bias");
   delta_keys(k, m);
-  qwen3_5_keys(k);
   Experts& e = m.experts;
-  if (k.given("attn_output_gate"))
-    k.count({"num_experts"}, e.count, 0, kMostExperts, 0);
-  else
-    k.count({"num_experts"}, e.count, 0, kMostExperts);
+  k.count({"num_experts"}, e.count, 0, kMostExperts, experts);
   if (e.any()) {
-    k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts);
-    k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
-    k.count({"shared_expert_intermediate_size"}, e.shared, 1, kMostWidth);
+    k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts, chosen);
+    k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 512);
+    k.count({"shared_expert_intermediate_size"}, e.shared, 1, kMostWidth, 512);
     k.flag({"norm_topk_prob"}, e.normalised, true);
     auxiliary_loss(k, m, 0.001);
   }
   k.delta_blocks(m);
+}
+
+void qwen3_next_config(ConfigKeys& k, Model& m) {
+  qwen_delta_keys(k, m, "qwen3_next", 512, 10);
+}
+
+// Qwen Team 2026, "Qwen3.5": its text models are the same layers, with MLPs or with experts.
+void qwen3_5_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t experts) {
+  qwen_delta_keys(k, m, title, experts, 8);
+  if (!k.reads()) return;
+  k.only("attn_output_gate", true, "the class always gates attention's output");
+  if (k.given("mtp_num_hidden_layers")) k.remark("the module that predicts a token further is left out");
+}
+void qwen3_5_config(ConfigKeys& k, Model& m) {
+  qwen3_5_keys(k, m, "qwen3_5", 0);
+}
+void qwen3_5_moe_config(ConfigKeys& k, Model& m) {
+  qwen3_5_keys(k, m, "qwen3_5_moe", 256);
 }
 
 WeightNames qwen3_next_names() {
@@ -344,7 +350,23 @@ WeightNames qwen3_next_names() {
                                              {"mlp.shared_gate", "mlp.shared_expert_gate"}})
     names.parts.push_back(pair);
   names.experts = "mlp.experts";
-  names.expert_parts = {{"gate", "gate_proj"}, {"up", "up_proj"}, {"proj", "down_proj"}};
+  names.expert_parts = kProjections;
+  return names;
+}
+
+// In transformers 5, modeling_qwen3_5.py and modeling_qwen3_5_moe.py, whose experts are rows of one tensor.
+WeightNames qwen3_5_names() {
+  WeightNames names = qwen3_next_names();
+  for (auto& [logical, file] : names.parts) {
+    const std::string one = logical;
+    if (one == "delta.q" || one == "delta.k" || one == "delta.v") file = "linear_attn.in_proj_qkv";
+    if (one == "delta.z") file = "linear_attn.in_proj_z";
+    if (one == "delta.a") file = "linear_attn.in_proj_a";
+    if (one == "delta.b") file = "linear_attn.in_proj_b";
+  }
+  names.deltas_apart = true;
+  names.expert_parts = kStacked;
+  names.stacked_by_rows = true;
   return names;
 }
 
@@ -361,11 +383,15 @@ std::vector<FamilyTraits> hybrid_families() {
             as_granite_hybrid, granite_hybrid_config, granite_hybrid_names()),
       entry(Family::qwen3_next, "qwen3_next", "Qwen3-Next", "Qwen3NextForCausalLM", "Qwen3Next", as_qwen3_next,
             qwen3_next_config, qwen3_next_names()),
+      entry(Family::qwen3_5, "qwen3_5_text", "Qwen3.5", "Qwen3_5ForCausalLM", "Qwen3_5For", as_qwen3_next,
+            qwen3_5_config, qwen3_5_names()),
+      entry(Family::qwen3_5_moe, "qwen3_5_moe_text", "Qwen3.5 of experts", "Qwen3_5MoeForCausalLM", "Qwen3_5Moe",
+            as_qwen3_next, qwen3_5_moe_config, qwen3_5_names()),
   };
   for (FamilyTraits& one : all) {
-    if (one.family == Family::granite_hybrid) one.names = stack_experts;
-    if (one.family == Family::qwen3_next)
-      for (const char* type : {"qwen3_5_text", "qwen3_5_moe_text"}) one.model_types.push_back(type);
+    if (one.family == Family::granite_hybrid || one.family == Family::qwen3_5_moe) one.names = stack_experts;
+    if (one.family == Family::qwen3_5) one.name = "qwen3_5";
+    if (one.family == Family::qwen3_5_moe) one.name = "qwen3_5_moe";
   }
   return all;
 }

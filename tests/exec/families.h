@@ -62,11 +62,11 @@ inline void make_hybrid(models::Model& m) {
     m.pattern = {mamba, mlp, {Mixer::attention, Feed::none}, mlp};
   } else if (m.family == Family::mamba2) {
     m.pattern = {mamba};
-  } else if (m.family == Family::qwen3_next) {
+  } else if (m.family == Family::qwen3_next || m.family == Family::qwen3_5 || m.family == Family::qwen3_5_moe) {
     m.ssm = {.heads = 4, .width = 8, .groups = 2, .state = 6, .taps = 4, .chunk = 5, .conv_bias = false};
-    make_mixture(m);
-    m.experts.shared = 16;
-    m.pattern = {{Mixer::delta, Feed::experts}, {Mixer::attention, Feed::experts}};
+    const Feed feed = m.family == Family::qwen3_5 ? Feed::mlp : Feed::experts;
+    if (feed == Feed::experts) make_mixture(m), m.experts.shared = 16;
+    m.pattern = {{Mixer::delta, feed}, {Mixer::attention, feed}};
   } else {
     m.pattern = {{Mixer::mamba, Feed::mlp}, {Mixer::attention, Feed::mlp}};
   }
@@ -90,7 +90,8 @@ inline void make_family(models::Model& m, models::Family family) {
   if (family == Family::mistral || family == Family::phi3) m.window = 6;
   if (models::traits_of(family).mixture) make_mixture(m);
   if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
-      family == Family::granite_hybrid || family == Family::qwen3_next)
+      family == Family::granite_hybrid || family == Family::qwen3_next || family == Family::qwen3_5 ||
+      family == Family::qwen3_5_moe)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;

@@ -324,12 +324,17 @@ std::vector<FamilyCase> family_cases() {
     for (models::BlockParts& parts : m.pattern) parts.feed = models::Feed::experts;
     m.experts = {.count = 4, .chosen = 2, .hidden = 24, .shared = 24, .normalised = true};
   };
+  const auto delta = [&](const char* name, Family family, std::size_t tensors) {
+    all.push_back(
+        {name, family, nullptr,
+         [](const ref::File& f, const std::vector<int>& ids) { return ref::qwen3_next(f, sizes(8), {}, 2, 2, ids); },
+         tensors});
+  };
   // A block: both norms, 7 tensors of a gated delta network or 6 of attention; a router, 4 experts, a shared one and
-  // its gate.
-  all.push_back(
-      {"qwen3_next", Family::qwen3_next, nullptr,
-       [](const ref::File& f, const std::vector<int>& ids) { return ref::qwen3_next(f, sizes(8), {}, 2, 2, ids); },
-       3 + 2 * (2 + 1 + 12 + 4) + 7 + 6});
+  // its gate. Qwen3.5's has two tensors more, and an MLP or experts in two tensors.
+  delta("qwen3_next", Family::qwen3_next, 3 + 2 * (2 + 1 + 12 + 4) + 7 + 6);
+  delta("qwen3_5", Family::qwen3_5, 3 + 2 * (2 + 3) + 9 + 6);
+  delta("qwen3_5_moe", Family::qwen3_5_moe, 3 + 2 * (2 + 1 + 2 + 4) + 9 + 6);
   return all;
 }
 
@@ -425,6 +430,27 @@ double reference_loss(const FamilyCase& one, const Trial& trial, const ref::File
     total += ref::loss_of(one.logits(file, part(tokens)), part(targets));
   }
   return total / static_cast<double>(s.shape.batch);
+}
+
+// As transformers 5 and 4 name the language model within one of text and images.
+TEST(FamilyNames, OfALanguageModelWithinALargerOneAreFound) {
+  FamilyCase one = llama_like("qwen3", Family::qwen3, 16, {.head_norms = true}, 25);
+  Trial trial = trial_of(one);
+  trial.steps = 1;
+  trial.gradients_at = {};
+  const ref::File file = random_file(trial.model);
+  std::vector<double> losses;
+  for (const auto& [model, head] : std::vector<std::pair<std::string, std::string>>{
+           {"model.", ""}, {"model.language_model.", ""}, {"language_model.model.", "language_model."}}) {
+    ref::File named;
+    for (const auto& [name, weights] : file)
+      named[name.starts_with("model.") ? model + name.substr(6) : head + name] = weights;
+    trial.training.initial_weights = written(named, "within");
+    losses.push_back(testing::train(trial).steps.at(0).loss);
+    ::unlink(trial.training.initial_weights.c_str());
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
 }
 
 class FamilyModel : public ::testing::TestWithParam<FamilyCase> {

@@ -63,6 +63,8 @@ class ConfigKeys {
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;
+  /// E0111 unless a list of two bounds, if present, is from 0 or less to infinity.
+  virtual void unlimited(const char* key, const char* why) = 0;
   /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources; differs: such a note on what
   /// the original computes and a Model does not (models/read/original.h).
   virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;

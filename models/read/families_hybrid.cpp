@@ -22,6 +22,7 @@ void state_space_keys(ConfigKeys& k, Model& m, const StateSpaceKeys& keys, std::
   k.count({keys.taps}, s.taps, 1, kMostWidth, 4);
   k.count({keys.chunk}, s.chunk, 1, kMostSequence, chunk);
   k.flag({keys.conv_bias}, s.conv_bias, true);
+  k.unlimited("time_step_limit", "a state space's steps have no bounds here");
 }
 
 /// The convolution's activation.
@@ -222,7 +223,7 @@ void granite_hybrid_config(ConfigKeys& k, Model& m) {
   sizes(k, m);
   k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
   Experts& e = m.experts;
-  k.count({"num_local_experts"}, e.count, 0, kMostExperts, 0);
+  k.count({"num_local_experts"}, e.count, 0, kMostExperts, 8);
   std::int64_t shared = e.any() ? e.shared : m.ffn_hidden;
   k.count({"shared_intermediate_size"}, shared, 1, kMostWidth);
   if (k.reads()) m.ffn_hidden = shared;
@@ -274,10 +275,10 @@ void as_qwen3_next(Model& m) {
 
 void delta_keys(ConfigKeys& k, Model& m) {
   StateSpace& s = m.ssm;
-  k.count({"linear_num_value_heads"}, s.heads, 1, kMostWidth);
-  k.count({"linear_value_head_dim"}, s.width, 1, kMostWidth);
-  k.count({"linear_num_key_heads"}, s.groups, 1, kMostWidth);
-  k.count({"linear_key_head_dim"}, s.state, 1, kMostWidth);
+  k.count({"linear_num_value_heads"}, s.heads, 1, kMostWidth, 32);
+  k.count({"linear_value_head_dim"}, s.width, 1, kMostWidth, 128);
+  k.count({"linear_num_key_heads"}, s.groups, 1, kMostWidth, 16);
+  k.count({"linear_key_head_dim"}, s.state, 1, kMostWidth, 128);
   k.count({"linear_conv_kernel_dim"}, s.taps, 1, kMostWidth, 4);
   constexpr std::int64_t kChunk = 64;  // of the class's own recurrence
   if (k.reads()) s.chunk = kChunk, s.conv_bias = false;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <string_view>
 
@@ -66,7 +67,8 @@ class ConfigReader : public ConfigKeys {
   void only(const char* key, bool wanted, const char* why) override {
     const Cursor value = at_.optional(key);
     if (value.exists() && value.boolean(wanted) != wanted)
-      value.error("E0111", fmt::format("`{}: {}` is not supported: {}", key, !wanted, why));
+      value.error("E0111", fmt::format("`{}: {}` is not supported: {}", key, !wanted, why),
+                  fmt::format("`{}: {}`, or write what is near {}", key, wanted, kOwnForm));
   }
 
   void expert_layers(const char* key, bool only, Model& model) override {
@@ -121,7 +123,8 @@ class ConfigReader : public ConfigKeys {
     if (list.is_sequence()) {
       for (const Cursor& one : list.items()) add(one);
     } else {
-      list = at_.at(runs);
+      list = at_.optional(runs);
+      if (!list.exists()) local = usual_attention();
       for (const Cursor& run : list.items()) {
         const std::vector<Cursor> parts = run.items();
         if (parts.size() != 2) return list.error("E0111", "a run of layers is their attention and a number", "");
@@ -132,7 +135,9 @@ class ConfigReader : public ConfigKeys {
     }
     if (at_.findings().failed()) return;
     if (std::ssize(local) != model.layers)
-      return list.error("E0111", fmt::format("attention of {} layers for a model of {}", local.size(), model.layers));
+      return (list.exists() ? list : at_)
+          .error("E0111", fmt::format("attention of {} layers for a model of {}", local.size(), model.layers),
+                 fmt::format("`{}` that repeat to as many layers as the model has", runs));
     place_windows(list, local, model);
   }
 
@@ -214,6 +219,7 @@ class ConfigReader : public ConfigKeys {
   void rope_scaling(Model& model) override {
     Cursor at = at_.optional("rope_scaling");
     if (!at.is_map()) at = at_.optional("rope_parameters");
+    if (at.is_map() || at_.has("rope_scaling")) model.rope_scaling = {};  // else the class's own
     if (!at.is_map()) return;
     if (const Cursor full = at.optional("full_attention"); full.is_map()) at = full;
     const std::string kind = at.optional(at.has("rope_type") ? "rope_type" : "type").text("default");
@@ -264,6 +270,16 @@ class ConfigReader : public ConfigKeys {
     model.rope_scaling = s;
   }
 
+  void unlimited(const char* key, const char* why) override {
+    const Cursor list = at_.optional(key);
+    if (!list.is_sequence()) return;
+    const std::vector<Cursor> bounds = list.items();
+    constexpr double kNone = 1e30;  // files have Infinity, or the largest number there is
+    const auto number = [](const Cursor& at) { return std::strtod(at.scalar_text().c_str(), nullptr); };
+    if (bounds.size() != 2 || number(bounds[0]) > 0 || number(bounds[1]) < kNone)
+      list.error("E0111", fmt::format("a finite `{}` is not supported: {}", key, why), "[0.0, Infinity]");
+  }
+
   void refuse(const char* key, const std::string& message, const std::string& help) override {
     const Cursor value = at_.optional(key);
     (value.exists() ? value : at_).error("E0111", message, help);
@@ -272,6 +288,13 @@ class ConfigReader : public ConfigKeys {
   [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
 
  private:
+  /// GPT-Neo's class: 24 layers, every second one local.
+  [[nodiscard]] static std::vector<bool> usual_attention() {
+    constexpr std::size_t kLayers = 24;
+    std::vector<bool> local(kLayers);
+    for (std::size_t i = 0; i < kLayers; ++i) local[i] = i % 2 == 1;
+    return local;
+  }
   /// Of a list with a number for each layer (HunYuan) the first. E0111 unless all are the same.
   [[nodiscard]] static Cursor one_for_all(const Cursor& at) {
     if (!at.is_sequence()) return at;
@@ -324,11 +347,13 @@ class ConfigReader : public ConfigKeys {
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
     if (std::ssize(blocks) > kMostLayers)
       return (at.exists() ? at : at_)
-          .error("E0111", fmt::format("a pattern of {} layers; at most {}", blocks.size(), kMostLayers));
+          .error("E0111", fmt::format("a pattern of {} layers; at most {}", blocks.size(), kMostLayers),
+                 "a shorter pattern");
     if (model.layers == 0) model.layers = std::ssize(blocks);
     if (std::ssize(blocks) != model.layers && !at_.findings().failed())
       return (at.exists() ? at : at_)
-          .error("E0111", fmt::format("a pattern of {} layers for a model of {}", blocks.size(), model.layers));
+          .error("E0111", fmt::format("a pattern of {} layers for a model of {}", blocks.size(), model.layers),
+                 "one entry for each of `num_hidden_layers`");
     model.pattern = shortest_period(std::move(blocks));
   }
   /// The first of several names that the file has; an empty cursor if it has none.

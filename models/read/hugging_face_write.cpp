@@ -105,7 +105,7 @@ class ConfigWriter : public ConfigKeys {
   void rope_scaling(Model& model) override {
     const RopeScaling& s = model.rope_scaling;
     switch (s.kind) {
-      case RopeKind::none: return;
+      case RopeKind::none: return put("rope_scaling", "null");
       case RopeKind::linear:
         return put("rope_scaling", fmt::format(R"({{"rope_type": "linear", "factor": {}}})", s.factor));
       case RopeKind::llama3:
@@ -130,6 +130,7 @@ class ConfigWriter : public ConfigKeys {
                     s.factor, s.original, s.low, s.high, s.whole_pairs, s.attention,
                     s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
   }
+  void unlimited(const char*, const char*) override {}
   void refuse(const char*, const std::string&, const std::string&) override {}
   void remark(const std::string&) override {}
   [[nodiscard]] bool given(const char*) const override { return false; }

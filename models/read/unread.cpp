@@ -70,8 +70,6 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"falcon_mamba", "state spaces are Mamba's first form"},
 };
 
-constexpr const char* kOwnForm = "in orrery's own form (docs/formats.md, model.yaml)";
-
 bool says_something(const Cursor& at, const char* key) {
   const Cursor value = at.optional(key);
   if (!value.exists()) return false;

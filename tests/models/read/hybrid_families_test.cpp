@@ -173,7 +173,7 @@ TEST(HybridFamilies, ReadAPatternAsLettersOrAsWords) {
   const Model granite = read(R"({"model_type": "granitemoehybrid", "hidden_size": 32, "shared_intermediate_size": 64,
       "layer_types": ["mamba", "mamba", "attention", "mamba"], "mamba_d_head": 8, "mamba_d_state": 16,
       "mamba_n_groups": 1, "mamba_n_heads": 8, "max_position_embeddings": 64, "num_attention_heads": 4,
-      "num_hidden_layers": 4, "position_embedding_type": "nope", "vocab_size": 96})");
+      "num_hidden_layers": 4, "num_local_experts": 0, "position_embedding_type": "nope", "vocab_size": 96})");
   EXPECT_EQ(granite.parts(2), (BlockParts{Mixer::attention, Feed::mlp}));
   EXPECT_EQ(granite.parts(3), (BlockParts{Mixer::mamba, Feed::mlp}));
   EXPECT_EQ(granite.positions, Positions::none);
@@ -251,6 +251,35 @@ TEST(HybridFamilies, WriteWhichOfQwensLayersHaveExperts) {
   Model other = model;
   other.attention_gate = false;
   EXPECT_FALSE(write_hugging_face(other)) << "the class always gates";
+}
+
+// What the classes' configurations have where a file is silent.
+TEST(HybridFamilies, TakeTheClasssSizesWhereAFileLeavesThemOut) {
+  const Model qwen = read(R"({"model_type": "qwen3_next", "hidden_size": 64, "max_position_embeddings": 64,
+      "num_attention_heads": 4, "num_hidden_layers": 4, "vocab_size": 96})");
+  const StateSpace& s = qwen.ssm;
+  EXPECT_EQ((std::vector<std::int64_t>{s.heads, s.width, s.groups, s.state}),
+            (std::vector<std::int64_t>{32, 128, 16, 128}));
+  const Experts& e = qwen.experts;
+  EXPECT_EQ((std::vector<std::int64_t>{e.count, e.chosen, e.hidden, e.shared}),
+            (std::vector<std::int64_t>{512, 10, 512, 512}));
+  const Model granite = read(R"({"model_type": "granitemoehybrid", "hidden_size": 32, "intermediate_size": 24,
+      "shared_intermediate_size": 64, "layer_types": ["mamba", "attention"], "mamba_d_head": 8, "mamba_d_state": 16,
+      "mamba_n_groups": 1, "mamba_n_heads": 8, "max_position_embeddings": 64, "num_attention_heads": 4,
+      "num_hidden_layers": 2, "vocab_size": 96})");
+  EXPECT_EQ(granite.experts.count, 8);
+  EXPECT_EQ(granite.experts.chosen, 2);
+}
+
+TEST(HybridFamilies, RefuseStepsWithBounds) {
+  const std::string all = R"("hybrid_override_pattern": "M-*-", "time_step_limit": )";
+  for (const char* none : {"[0.0, Infinity]", "[0.0, 1e+308]", "[0, Infinity]"})
+    EXPECT_EQ(read(hybrid(all + none)).layers, 4);
+  for (const char* some : {"[0.0, 0.5]", "[0.001, Infinity]", "[0.001, 0.1]", "[0.0]"}) {
+    const auto refused = parse_model(hybrid(all + some), "config.json");
+    ASSERT_FALSE(refused) << some;
+    EXPECT_NE(base::render(refused.error(), false).find("time_step_limit"), std::string::npos) << some;
+  }
 }
 
 TEST(HybridFamilies, RefuseQwensLayersOfAnotherKind) {

@@ -578,7 +578,8 @@ std::vector<FamilyTraits> llama_families() {
       for (const char* type : {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"})
         one.model_types.push_back(type);
     if (one.family == Family::qwen3) one.model_types.push_back("qwen3_vl_text");
-    if (one.family == Family::phi3) one.model_types.push_back("phi3_v");
+    if (one.family == Family::phi3)
+      for (const char* type : {"phi3_v", "phi4mm"}) one.model_types.push_back(type);
     if (one.family == Family::mimo) one.names = number_modules;
     if (one.family == Family::gemma3) one.name = "gemma3", one.vocab = 262208;
   }

@@ -497,7 +497,8 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
   if (!keys.assumed().empty())
     m.sources.push_back(fmt::format("the file leaves out {}: the class's own", fmt::join(keys.assumed(), ", ")));
   const bool whole = part.path.empty();
-  if (!whole || root.has("vision_config") || root.has("audio_config") || root.has("img_processor"))
+  if (!whole || root.has("vision_config") || root.has("audio_config") || root.has("img_processor") ||
+      root.has("audio_processor"))
     m.sources.insert(m.sources.begin(),
                      fmt::format("its language model alone{}: what reads images or sound is left out",
                                  whole ? "" : " (" + part.path + ")"));

@@ -224,6 +224,17 @@ TEST(HuggingFace, TakesTheWholesWordOnTiedTablesWhereThePartHasNone) {
   EXPECT_FALSE(tied(R"("tie_word_embeddings": true, )", R"("tie_word_embeddings": false, )"));
 }
 
+TEST(HuggingFace, ReadsPhi4MultimodalsLanguageModel) {
+  const Model m = read(R"({"model_type": "phi4mm", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 99,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "partial_rotary_factor": 0.75,
+      "audio_processor": {"name": "cascades"}, "tie_word_embeddings": true})");
+  EXPECT_EQ(m.family, Family::phi3);
+  EXPECT_EQ(m.rotary_share, 0.75);
+  EXPECT_TRUE(std::any_of(m.sources.begin(), m.sources.end(), [](const std::string& one) {
+    return one.find("its language model alone") != std::string::npos;
+  }));
+}
+
 TEST(HuggingFace, TakesSectionsOfPositionsForThoseOfText) {
   const std::string text = R"({"model_type": "qwen2_5_vl", "hidden_size": 64, "intermediate_size": 128,
       "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 99,
@@ -271,6 +282,8 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
            {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",
             "values may be the keys", ""},
            {R"("model_type": "step3p5")", "what its layers with and without a window each have is not known", "llama"},
+           {R"("model_type": "lfm2")", "some layers are short convolutions between gates", "llama"},
+           {R"("model_type": "falcon_h1")", "attention and a state space work side by side in a layer", "llama"},
            {R"("model_type": "minimax", "linear_attn_alpha_factor": 1)", "lightning attention", "llama"},
        }) {
     const std::string found = refused("{" + sizes + one.config + "}", "config.json");

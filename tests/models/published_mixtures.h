@@ -221,7 +221,7 @@ inline const std::vector<Configuration>& configurations() {
       // GLM-4.7-Flash 30B-A3B: the card's 3 are without both tables' 0.63. By hand: attention 2048 x 768 + 768 + 768 x
       // 20 x 256 + 2048 x 576 + 512 + 512 x 20 x 448 + 20 x 256 x 2048, experts of 3 x 2048 x 1536, 65 a layer and a
       // router of 64 x 2048, one layer's MLP of 3 x 2048 x 10240.
-      {"", 29'943'390'976, 3.9, 0.05,
+      {"glm-4.7-flash", 29'943'390'976, 3.9, 0.05,
        R"({"architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite", "attention_bias": false,
            "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 10240,
            "kv_lora_rank": 512, "max_position_embeddings": 202752, "moe_intermediate_size": 1536, "n_group": 1,
@@ -243,7 +243,7 @@ inline const std::vector<Configuration>& configurations() {
            "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000,
            "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "tie_word_embeddings": false, "topk_group": 4,
            "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 129280})"},
-      {"", 743'911'199'232, 41.8, 0.05,  // GLM-5, 744 billion; its 40 of a token are without both tables' 1.9
+      {"glm-5", 743'911'199'232, 41.8, 0.05,  // GLM-5, 744 billion; its 40 of a token are without both tables' 1.9
        R"({"architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa", "attention_bias": false,
            "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 6144, "index_head_dim": 128,
            "index_n_heads": 32, "index_topk": 2048, "intermediate_size": 12288, "kv_lora_rank": 512,

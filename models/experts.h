@@ -46,6 +46,7 @@ struct Experts {
   std::int64_t count = 0;        ///< E
   std::int64_t chosen = 1;       ///< k
   std::int64_t hidden = 0;       ///< F
+  std::int64_t narrow = 0;       ///< width of a copy of the token on which experts work (Nemotron 3); 0: on itself
   std::int64_t shared = 0;       ///< total width of the experts that every token takes; 0: none
   bool shared_gate = false;      ///< their result is scaled by a sigmoid of a product with the token (Qwen2-MoE)
   std::int64_t first_dense = 0;  ///< number of first layers with a dense MLP of ffn_hidden (DeepSeek)
@@ -71,6 +72,8 @@ struct Experts {
   double capacity_factor = 0;
   bool operator==(const Experts&) const = default;
   [[nodiscard]] bool any() const { return count > 0; }
+  /// What an expert reads and makes, in a model of width `model_hidden`.
+  [[nodiscard]] std::int64_t columns(std::int64_t model_hidden) const { return narrow > 0 ? narrow : model_hidden; }
   [[nodiscard]] bool in_layer(std::int64_t layer) const {
     return any() && layer >= first_dense && (layer + 1) % period == 0;
   }

@@ -24,6 +24,7 @@ struct Whole {
   std::int64_t least, most;
 };
 constexpr Whole kWhole[] = {{"chosen", &Experts::chosen, 1, kMostExperts},
+                            {"narrow", &Experts::narrow, 0, kMostWidth},
                             {"shared", &Experts::shared, 0, kMostWidth},
                             {"first_dense", &Experts::first_dense, 0, kMostLayers},
                             {"period", &Experts::period, 1, kMostLayers},
@@ -79,6 +80,18 @@ LatentAttention read_latent(const Cursor& at) {
   return latent;
 }
 
+Indexer read_indexer(const Cursor& at) {
+  Indexer indexer;
+  if (!at.is_map()) {
+    at.error("E0105", "`indexer` is a map of sizes", "indexer: {heads: 64, width: 128, chosen: 2048}");
+    return indexer;
+  }
+  indexer.heads = at.at("heads").integer(1, kMostWidth, 1);
+  indexer.width = at.at("width").integer(1, kMostWidth, 1);
+  indexer.chosen = at.at("chosen").integer(1, kMostSequence, 1);
+  return indexer;
+}
+
 void check_experts(const Cursor& root, const Model& m) {
   const Experts& e = m.experts;
   if (!e.any()) return;
@@ -120,14 +133,29 @@ void check_experts(const Cursor& root, const Model& m) {
         fmt::format("an expert takes {:.2g} tokens of a sequence of {}: less than one", room, m.max_sequence),
         fmt::format("use capacity_factor: {} or more, or 0, which drops no token",
                     std::ceil(100 * e.capacity_factor / (room > 0 ? room : 1)) / 100));
+  needs("narrow", e.narrow == 0 || !e.scales_input, "weights that scale what experts read cannot scale a copy of it",
+        "narrow: 0, or scales_input: false");
   needs("", m.pre_norm, "layers with experts must normalise first", "pre_norm: true, or leave `experts` out");
-  const double all = static_cast<double>(e.count) * static_cast<double>(e.hidden) * static_cast<double>(m.hidden) * 3 *
-                     static_cast<double>(m.layers);
+  const double all = static_cast<double>(e.count) * static_cast<double>(e.hidden) *
+                     static_cast<double>(e.columns(m.hidden)) * 3 * static_cast<double>(m.layers);
   needs("count", all <= kMostParameters, fmt::format("experts have {:.2g} parameters, more than can be counted", all),
         "use fewer or narrower experts");
 }
 
 void check_latent(const Cursor& root, Model& m) {
+  if (const Cursor indexer = root.optional("indexer"); m.indexer.any() && (m.latent.q_rank == 0 || !m.latent.any()))
+    (indexer.exists() ? indexer : root)
+        .error("E0112", "an indexer's queries come from latent attention's narrow vector for queries",
+               "latent_attention with q_rank, or no indexer");
+  if (m.indexer.any() && m.indexer.heads * m.indexer.width > kMostWidth)
+    root.error("E0112",
+               fmt::format("{} heads of width {} of an indexer are wider than {}", m.indexer.heads, m.indexer.width,
+                           kMostWidth),
+               "fewer, or narrower ones");
+  if (m.indexer.any() && m.indexer.width < m.latent.rope)
+    root.error("E0112",
+               fmt::format("an indexer's heads of {} columns, of which {} rotate", m.indexer.width, m.latent.rope),
+               "width: that of the rotating columns, or more");
   if (!m.latent.any()) return;
   const Cursor at = root.optional("latent_attention");
   const auto needs = [&](bool holds, const std::string& message, const std::string& help) {
@@ -163,6 +191,11 @@ std::string experts_text(const Experts& e, const Experts& usual, const std::stri
   for (const Switch& one : kSwitches)
     if (e.*one.of != usual.*one.of) line(one.key, e.*one.of);
   return out;
+}
+
+std::string indexer_text(const Indexer& i, const std::string& margin) {
+  if (!i.any()) return {};
+  return fmt::format("{}indexer: {{heads: {}, width: {}, chosen: {}}}\n", margin, i.heads, i.width, i.chosen);
 }
 
 std::string latent_text(const LatentAttention& l, const std::string& margin) {

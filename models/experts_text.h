@@ -11,12 +11,14 @@ namespace orrery::models {
 /// read.
 [[nodiscard]] Experts read_experts(const base::Cursor& at, const Model& model);
 [[nodiscard]] LatentAttention read_latent(const base::Cursor& at);
+[[nodiscard]] Indexer read_indexer(const base::Cursor& at);
 /// Checks relations between numbers (E0112): at the key, or at `root` if there is none. Fills in head_dim if it is
 /// missing.
 void check_experts(const base::Cursor& root, const Model& model);
 void check_latent(const base::Cursor& root, Model& model);
 /// What differs from `usual`, as lines indented by `margin`; empty if there are no experts.
 [[nodiscard]] std::string experts_text(const Experts& experts, const Experts& usual, const std::string& margin);
+[[nodiscard]] std::string indexer_text(const Indexer& indexer, const std::string& margin);
 [[nodiscard]] std::string latent_text(const LatentAttention& latent, const std::string& margin);
 
 }  // namespace orrery::models

@@ -79,6 +79,15 @@ enum class Family : std::uint8_t {
   bamba,
   granite_hybrid,
   qwen3_next,
+  minicpm,
+  glm4_moe_lite,
+  solar_open,
+  exaone_moe,
+  afmoe,
+  deepseek_v32,
+  glm_moe_dsa,
+  qwen3_5,
+  qwen3_5_moe,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

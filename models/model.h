@@ -47,6 +47,16 @@ struct LatentAttention {
   [[nodiscard]] bool any() const { return kv_rank > 0; }
 };
 
+/// Attention that reads chosen tokens alone (DeepSeek-AI 2025, "DeepSeek-V3.2", section 2.1): small heads of their own
+/// score the tokens before one, and attention reads the best. They learn attention's own probabilities over the chosen
+/// tokens, and pass no gradient on. Predicted, not executed.
+struct Indexer {
+  std::int64_t heads = 0, width = 0;  ///< of queries; all share one key of that width
+  std::int64_t chosen = 0;            ///< tokens that a token reads; 0: no indexer
+  bool operator==(const Indexer&) const = default;
+  [[nodiscard]] bool any() const { return chosen > 0; }
+};
+
 /// Multi-token prediction (DeepSeek-AI 2024, DeepSeek-V3 Technical Report, section 2.2): a module behind the last block
 /// predicts the token after the next one. It joins the last block's output and the next token's embedding, each behind
 /// a norm of its own, runs a block more, and shares the token table and the head.
@@ -131,6 +141,7 @@ struct Model {
   Experts experts;               ///< in place of some layers' MLPs
   FurtherPrediction further;     ///< behind the last block
   LatentAttention latent;        ///< in place of q, k and v made from the token; head_dim is then nope + rope
+  Indexer indexer;               ///< of latent attention with a narrow vector for queries
   bool attention_gate = false;   ///< attention's output is scaled by a sigmoid of a product with the token (Qwen3-Next)
   bool attention_sinks = false;  ///< each head has a learned logit beside its scores (gpt-oss)
   StateSpace ssm;                ///< of the blocks whose mixer keeps a state

@@ -2,18 +2,20 @@
 #include "models/rope.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "base/ensure.h"
 #include "base/yaml.h"
 #include "models/limits.h"
 
 namespace orrery::models {
 namespace {
 
-const std::vector<std::string> kKinds = {"none", "linear", "llama3", "yarn"};
+const std::vector<std::string> kKinds = {"none", "linear", "llama3", "yarn", "longrope"};
 
 /// The pair, a fractional number of 0 to columns / 2, that turns `times` times within `original` tokens.
 double pair_that_turns(double times, double theta, const RopeScaling& s, std::int64_t columns) {
@@ -39,6 +41,7 @@ double kept(double rate, std::int64_t pair, double theta, const RopeScaling& s, 
       const double width = last == first ? kLeastWidth : last - first;
       return 1 - std::clamp((static_cast<double>(pair) - first) / width, 0.0, 1.0);
     }
+    case RopeKind::longrope: return 0;
   }
   return 1;
 }
@@ -47,11 +50,14 @@ double kept(double rate, std::int64_t pair, double theta, const RopeScaling& s, 
 
 std::vector<double> rope_rates(double theta, const RopeScaling& scaling, std::int64_t columns) {
   std::vector<double> out(static_cast<std::size_t>(columns / 2));
+  ENSURE(scaling.kind != RopeKind::longrope || scaling.divisors.size() == out.size(), "{} divisors of {} pairs",
+         scaling.divisors.size(), out.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto pair = static_cast<std::int64_t>(i);
     const double rate = std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(columns));
     const double whole = kept(rate, pair, theta, scaling, columns);
-    out[i] = whole == 1 ? rate : rate * whole + rate / scaling.factor * (1 - whole);
+    const double divisor = scaling.kind == RopeKind::longrope ? scaling.divisors[i] : scaling.factor;
+    out[i] = whole == 1 ? rate : rate * whole + rate / divisor * (1 - whole);
   }
   return out;
 }
@@ -61,9 +67,29 @@ double yarn_attention(double factor, double weight) {
   return factor <= 1 ? 1 : kPerLogarithm * weight * std::log(factor) + 1;
 }
 
+double longrope_attention(double factor, std::int64_t original) {
+  return factor <= 1 || original < 2 ? 1 : std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(original)));
+}
+
+RopeScaling RopeScaling::within(std::int64_t tokens) const {
+  RopeScaling out = *this;
+  if (kind != RopeKind::longrope) return out;
+  if (tokens > original) out.divisors = out.long_divisors, out.attention = out.long_attention;
+  out.long_divisors.clear();
+  out.long_attention = 1;
+  return out;
+}
+
 double RopeScaling::scores() const {
   const double once = score_weight > 0 ? yarn_attention(factor, score_weight) : 1;
   return once * once;
+}
+
+std::vector<double> read_divisors(const base::Cursor& at) {
+  constexpr double kMost = 1e6, kLeast = 1e-3;
+  std::vector<double> out;
+  for (const base::Cursor& one : at.items()) out.push_back(one.number(kLeast, kMost, 1));
+  return out;
 }
 
 RopeScaling read_rope_scaling(const base::Cursor& at) {
@@ -71,6 +97,14 @@ RopeScaling read_rope_scaling(const base::Cursor& at) {
   out.kind = static_cast<RopeKind>(at.at("type").choice(kKinds, 0));
   if (out.kind == RopeKind::none) return out;
   constexpr double kMost = 1e6;
+  if (out.kind == RopeKind::longrope) {
+    out.original = at.at("original").integer(1, kMostSequence, 1);
+    out.divisors = read_divisors(at.at("divisors"));
+    out.long_divisors = read_divisors(at.at("long_divisors"));
+    out.attention = at.optional("attention").number(0, kMost, 1);
+    out.long_attention = at.optional("long_attention").number(0, kMost, out.attention);
+    return out;
+  }
   out.factor = at.at("factor").number(1, kMost, 1);
   if (out.kind == RopeKind::linear) return out;
   out.original = at.at("original").integer(1, kMostSequence, 1);
@@ -89,6 +123,10 @@ RopeScaling read_rope_scaling(const base::Cursor& at) {
 
 std::string rope_scaling_text(const RopeScaling& s) {
   if (s.kind == RopeKind::none) return "{type: none}";
+  if (s.kind == RopeKind::longrope)
+    return fmt::format(
+        "{{type: longrope, original: {}, attention: {}, long_attention: {}, divisors: [{}], long_divisors: [{}]}}",
+        s.original, s.attention, s.long_attention, fmt::join(s.divisors, ", "), fmt::join(s.long_divisors, ", "));
   std::string out = fmt::format("{{type: {}, factor: {}", kKinds[static_cast<std::size_t>(s.kind)], s.factor);
   if (s.kind != RopeKind::linear) out += fmt::format(", original: {}, low: {}, high: {}", s.original, s.low, s.high);
   if (s.kind == RopeKind::yarn)

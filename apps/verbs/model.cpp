@@ -78,9 +78,13 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
       row(title, fmt::format("{} of {} columns in {}, state {}, in {}", base::count_of(s.heads, "head"), s.width,
                              base::count_of(s.groups, "group"), s.state, blocks_with(has)));
   }
+  if (const models::Indexer& i = model->indexer; i.any())
+    row("attention reads",
+        fmt::format("{} tokens, chosen by {} of {} columns", i.chosen, base::count_of(i.heads, "small head"), i.width));
   row("MLP width", std::to_string(model->ffn_hidden));
   if (const models::Experts& e = model->experts; e.any())
-    row("experts", fmt::format("{} of {}, {} wide{}, in {}", e.chosen, e.count, e.hidden,
+    row("experts", fmt::format("{} of {}, {} wide{}{}, in {}", e.chosen, e.count, e.hidden,
+                               e.narrow > 0 ? fmt::format(" on copies of {}", e.narrow) : "",
                                e.shared > 0 ? fmt::format(", and {} shared", e.shared) : "",
                                base::count_of(model->expert_layers(model->layers), "layer")));
   row("vocabulary", std::to_string(model->vocab));

@@ -56,6 +56,7 @@ struct Setting {
   bool mixture = false;
   bool adapters = false;  ///< only adapters train (models/lora.h)
   bool states = false;    ///< of state spaces or gated delta networks, of which nobody's measured run is among the rows
+  bool indexed = false;   ///< attention reads chosen tokens alone: likewise
 };
 [[nodiscard]] Setting setting_of(const clusters::Cluster& cluster, const models::Model& model);
 [[nodiscard]] Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures);

@@ -251,7 +251,7 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   const double arithmetic = flops / (peak * efficiency);
   if (!r.gpu) {
     // Each unmasked score passes the vector units' exponential once: read and written.
-    const double share = op.window > 0 ? models::seen_share(op) : op.flash && op.causal ? 0.5 : 1.0;
+    const double share = op.window > 0 || op.chosen > 0 ? models::seen_share(op) : op.flash && op.causal ? 0.5 : 1.0;
     const double exponentials = share * scores * 2 * static_cast<double>(models::size_of(op.dtype));
     const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
     // Forward and backward each draw once per exponential.

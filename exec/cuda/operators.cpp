@@ -525,6 +525,8 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::delta_rule_grad:
     case OpKind::output_gate:
     case OpKind::output_gate_grad:
+    case OpKind::choose_tokens:
+    case OpKind::choose_tokens_grad:
     case OpKind::xielu:
     case OpKind::xielu_grad: return refuse_on_cuda(op);
   }

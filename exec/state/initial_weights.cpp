@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <tuple>
 
 #include "exec/state/initialise.h"
 #include "exec/state/state_hash.h"
@@ -46,6 +45,14 @@ std::pair<const SafetensorsFile*, const TensorEntry*> find(const Files& files, c
   return {nullptr, nullptr};
 }
 
+/// With the family's prefix, without it, or within a model of text and images, as transformers 5 and 4 write it.
+std::pair<const SafetensorsFile*, const TensorEntry*> find(const Files& files, const FilePlace& place) {
+  const std::string rest = place.name.substr(place.prefix.size());
+  for (const std::string& name : {place.name, rest, "model.language_model." + rest, "language_model." + place.name})
+    if (const auto found = find(files, name); found.second != nullptr) return found;
+  return {nullptr, nullptr};
+}
+
 // Tries our own name first, then each family's, with and without its prefix. No two families use the same names.
 std::optional<Place> find_place(const Files& files, const plan::ParameterRange& range,
                                 const std::vector<models::WeightNames>& families, std::string& problem) {
@@ -62,8 +69,7 @@ std::optional<Place> find_place(const Files& files, const plan::ParameterRange& 
   std::string looked_for;
   for (const models::WeightNames& family : families) {
     const FilePlace place = place_in_file(family, range.tensor);
-    auto [file, entry] = find(files, place.name);
-    if (!entry) std::tie(file, entry) = find(files, place.name.substr(place.prefix.size()));
+    const auto [file, entry] = find(files, place);
     if (!entry) {
       const std::string name = place.name.substr(place.prefix.size());
       if (looked_for.find("\"" + name + "\"") == std::string::npos)
@@ -162,8 +168,7 @@ std::string other_experts(const Files& files, const plan::Schedule& schedule,
         const TensorEntry* entry = find(files, range.name).second;
         for (std::size_t i = 0; entry == nullptr && i < families.size(); ++i) {
           const FilePlace place = place_in_file(families[i], range.tensor);
-          entry = find(files, place.name).second;
-          if (entry == nullptr) entry = find(files, place.name.substr(place.prefix.size())).second;
+          entry = find(files, place).second;
         }
         if (entry == nullptr || entry->shape.size() != 2) continue;
         const std::int64_t here = range.tensor.logical_shape.front();

@@ -32,6 +32,15 @@ const char* find(const Pairs& pairs, const std::string& logical) {
 void place_among(FilePlace& place, const models::WeightNames& names, const models::Tensor& tensor,
                  const std::string& stem) {
   const bool keeps_state = stem.rfind("ssm.", 0) == 0 || stem.rfind("delta.", 0) == 0;
+  if (names.deltas_apart && (stem == "delta.z" || stem == "delta.a" || stem == "delta.b")) return;
+  if (names.deltas_apart && (stem == "delta.q" || stem == "delta.k" || stem == "delta.v")) {
+    // Of a group's rows, z has as many as v, and q as k.
+    const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
+    const std::int64_t of_z = stem == "delta.v" ? tensor.group_rows : (tensor.group_stride - 2 * tensor.group_rows) / 2;
+    place.shape[0] = groups * (tensor.group_stride - of_z);
+    place.first = groups * tensor.group_first;
+    return;
+  }
   if (tensor.group_rows > 0 && (keeps_state || names.qkv != models::WeightNames::Qkv::apart)) {
     const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
     place.shape[0] = groups * tensor.group_stride;
@@ -49,8 +58,8 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
     return;
   }
   // Head by head of q, its rows and those of its gate.
-  if (const char* const gate = find(names.parts, "attn.gate");
-      gate != nullptr && (stem == "attn.q" || stem == "attn.gate")) {
+  if (const char* const gate = find(names.parts, "attn.gate"), * const q = find(names.parts, "attn.q");
+      gate != nullptr && std::string_view(gate) == q && (stem == "attn.q" || stem == "attn.gate")) {
     const std::int64_t width = (tensor.group_stride - tensor.group_rows) / 2;
     place.shape[0] *= 2;
     place.first = stem == "attn.gate" ? width : 0;

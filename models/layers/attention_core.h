@@ -34,8 +34,9 @@ struct Heads {
 
 class AttentionCore {
  public:
-  /// `packed`: q, k and v as attention reads them.
-  AttentionCore(LinearNotes& to, Heads heads, TensorId packed) : to_(to), heads_(heads), packed_(packed) {
+  /// `packed`: q, k and v as attention reads them. `choice`: the tokens that each reads; none: all before it.
+  AttentionCore(LinearNotes& to, Heads heads, TensorId packed, TensorId choice = {})
+      : to_(to), heads_(heads), packed_(packed), choice_(choice) {
     if (to_.model.attention_sinks) {
       Tensor sinks = to_.vector(to_.prefix() + "attn.sinks", to_.model.heads, 0, 0);
       sinks.initial_stddev = to_.model.initial_stddev;
@@ -49,21 +50,29 @@ class AttentionCore {
   }
 
   [[nodiscard]] TensorId out() const { return out_; }
+  [[nodiscard]] TensorId saved() const { return saved_; }
 
   void forward() {
     if (to_.options.context > 1) return ring_forward();
-    to_.emit(op(OpKind::attention, with({packed_}, sinks_), {out_, saved_}));
+    to_.emit(op(OpKind::attention, read({packed_}), {out_, saved_}));
   }
   // From the gradient of the output to that of q, k and v.
   void backward(TensorId dout, TensorId dpacked) {
     if (to_.options.context > 1) return ring_backward(dout, dpacked);
-    to_.emit(op(OpKind::attention_grad, with({dout, packed_, out_, saved_}, sinks_), with({dpacked}, sinks_sum())));
+    to_.emit(op(OpKind::attention_grad, read({dout, packed_, out_, saved_}), with({dpacked}, sinks_sum())));
   }
 
  private:
   // An operator's operands, followed by the sinks if there are any.
   [[nodiscard]] static Tensors with(Tensors operands, TensorId sinks) {
     if (sinks.exists()) operands.push_back(sinks);
+    return operands;
+  }
+  // The same, and behind them the choice of tokens.
+  [[nodiscard]] Tensors read(Tensors operands) const {
+    if (!choice_.exists()) return with(std::move(operands), sinks_);
+    operands.push_back(sinks_);
+    operands.push_back(choice_);
     return operands;
   }
   // Where the sinks' gradients accumulate; none without sinks.
@@ -77,6 +86,7 @@ class AttentionCore {
     if (const double factor = model.rope_scaling.scores(); factor != 1)
       o.score_scale = factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model.head_dim));
     o.cap = model.attention_cap;
+    if (choice_.exists() && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
     o.alibi_heads = model.positions == Positions::alibi ? model.heads : 0;
     if (model.windowed(to_.layer) && model.window < to_.options.sequence * to_.options.context) o.window = model.window;
     if (!to_.drops(model.dropout.attention)) return o;
@@ -139,7 +149,7 @@ class AttentionCore {
 
   LinearNotes& to_;
   Heads heads_;
-  TensorId packed_, out_, saved_;
+  TensorId packed_, choice_, out_, saved_;
   TensorId sinks_, sinks_gradient_;  ///< (H)
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/layers/attention_core.h"
+#include "models/layers/indexer_notes.h"
 #include "models/layers/latent_notes.h"
 
 namespace orrery::models {
@@ -27,6 +28,7 @@ class Attention {
     if (late) rotate(packed_);
     if (to_.model.qk_norm) to_.emit(norm_op(OpKind::head_norm, {packed_, q_norm_, k_norm_}, {normed_, rstd_}));
     if (!late) rotate(normed_.exists() ? normed_ : packed_);
+    if (indexer_) indexer_->forward(x, latent_->queries());
     core_->forward();
     if (latent_) to_.emit(latent_op(to_, OpKind::head_values, {core_->out()}, {values_}));
     if (gate_.exists()) to_.emit(to_.op(OpKind::output_gate, {core_->out(), gate_}, {values_}, to_.columns_of(gate_)));
@@ -62,7 +64,10 @@ class Attention {
       to_.emit(o);
     }
     if (late) rotate_back(dpacked);
-    if (latent_) return latent_->backward(dpacked, x, da, name);
+    if (latent_)
+      return latent_->backward(dpacked, x, da, name, [this](TensorId all) {
+        if (indexer_) indexer_->backward(packed_, core_->saved(), heads_.of_q, all, latent_->queries());
+      });
     const TensorId dmade = gate_ ? to_.activation("d_qkv.made", qkv_.out) : dpacked;
     if (gate_.exists()) to_.emit(columns_op(OpKind::join_columns, {dpacked, dgate}, {dmade}));
     to_.bias_backward(qkv_, dmade);
@@ -148,7 +153,8 @@ class Attention {
     latent_.emplace(to_, at);
     make_projection(at, to_.model.latent.value);
     packed_ = to_.activation("qkv", 3 * heads_.of_q * to_.model.head_dim);
-    core_.emplace(to_, heads_, packed_);
+    if (to_.model.indexer.any()) indexer_.emplace(to_, at);
+    core_.emplace(to_, heads_, packed_, indexer_ ? indexer_->choice() : TensorId());
     values_ = to_.activation("attention.values", projection_.in);
   }
 
@@ -157,7 +163,7 @@ class Attention {
     Op o = heads_op(to_, heads_, kind, in, out);
     const bool own = model.window_theta > 0 && model.windowed(to_.layer);
     o.epsilon = own ? model.window_theta : model.rope_theta;
-    if (!own) o.rope_scaling = model.rope_scaling;
+    if (!own) o.rope_scaling = model.rope_scaling.within(to_.options.sequence * to_.options.context);
     o.rotary = model.latent.any() ? model.latent.rope : model.rotary_columns();
     if (o.rotary == o.head_dim) o.rotary = 0;
     return o;
@@ -178,6 +184,7 @@ class Attention {
   Heads heads_;
   Linear qkv_, projection_;
   std::optional<LatentProjection> latent_;  ///< in place of `qkv_`
+  std::optional<TokenIndexer> indexer_;     ///< of the tokens that are read
   // Norms of the heads of q and k: they read `packed_`, and the core reads `normed_`.
   TensorId q_norm_, q_norm_gradient_, k_norm_, k_norm_gradient_, normed_, rstd_;
   TensorId made_, packed_;  ///< by the product; q, k and v of it

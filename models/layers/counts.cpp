@@ -101,7 +101,7 @@ Flops flops_of_layer(const Model& model, LayerKind kind, std::int64_t layer, con
         total.add(2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
                       (op.in.size() > 3 ? 2 : 1),
                   has_frozen_weight(program, op));
-      } else if (op.kind == OpKind::state_scan || op.kind == OpKind::delta_rule) {
+      } else if (op.kind == OpKind::state_scan || op.kind == OpKind::delta_rule || op.kind == OpKind::choose_tokens) {
         total.add(flops_of(op, true), false);
       } else if (op.kind == OpKind::matmul) {
         // The head's padded columns are not the model's work.

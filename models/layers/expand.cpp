@@ -38,6 +38,8 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
               model.head_dim == model.latent.nope + model.latent.rope && model.latent.value <= model.head_dim),
          "latent attention of {} heads of {}, {} keys, values of {}", model.heads, model.head_dim, model.kv_heads,
          model.latent.value);
+  ENSURE(!model.indexer.any() || (model.latent.q_rank > 0 && options.context == 1),
+         "an indexer beside queries of rank {}, context {}", model.latent.q_rank, options.context);
   ENSURE(options.context == 1 || options.flash, "context parallelism merges row statistics");
   ENSURE(!options.sequence_parallel || options.batch * options.sequence % options.tensor == 0,
          "tensor {} does not divide {} x {} rows", options.tensor, options.batch, options.sequence);

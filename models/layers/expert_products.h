@@ -16,7 +16,7 @@ class ExpertProducts {
   ExpertProducts(LinearNotes& to, const MixtureSizes& sizes, const TokenTravel& travel, const std::string& at)
       : to_(to), sizes_(sizes), travel_(travel) {
     const Experts& e = to_.model.experts;
-    const std::int64_t c = to_.model.hidden;
+    const std::int64_t c = columns();
     const double stddev = to_.model.initial_stddev;
     const auto stacked = [&](const char* name, std::int64_t rows, std::int64_t columns, int axis, double of) {
       return stack(at, name, [&](const std::string& expert) {
@@ -36,7 +36,7 @@ class ExpertProducts {
   }
 
   void forward(TensorId arrived, TensorId made) {
-    const std::int64_t c = to_.model.hidden;
+    const std::int64_t c = columns();
     const bool biased = to_.model.experts.expert_bias;
     to_.emit(grouped({arrived, first_, received_}, second_, before_, sizes_.width, c, true));
     if (biased) to_.emit(bias_op({before_, first_bias_, received_}, second_bias_, sizes_.width));
@@ -49,7 +49,7 @@ class ExpertProducts {
   }
   // From the gradient of what they made to that of what their first products made, and on to darrived.
   TensorId down_backward(TensorId dmade) {
-    const std::int64_t c = to_.model.hidden;
+    const std::int64_t c = columns();
     const TensorId dafter = travel_.slots("d_experts.after", sizes_.width);
     to_.emit(grouped({dmade, down_, received_}, {}, dafter, sizes_.width, c, false));
     to_.emit(grouped_gradient(dmade, after_, {down_gradient_}, c, sizes_.width));
@@ -59,7 +59,7 @@ class ExpertProducts {
     return dbefore;
   }
   void first_backward(TensorId arrived, TensorId dbefore, TensorId darrived) {
-    const std::int64_t c = to_.model.hidden;
+    const std::int64_t c = columns();
     to_.emit(grouped({dbefore, first_, received_}, second_, darrived, c, sizes_.width, false));
     Tensors gradients = {first_gradient_};
     if (gated()) gradients.push_back(second_gradient_);
@@ -71,6 +71,7 @@ class ExpertProducts {
   }
 
  private:
+  [[nodiscard]] std::int64_t columns() const { return travel_.columns(); }
   [[nodiscard]] bool gated() const { return traits_of(to_.model.activation).gated; }
   [[nodiscard]] int split(int axis) const { return sizes_.own_routes && sizes_.ways == 1 ? -1 : axis; }
 
@@ -95,7 +96,7 @@ class ExpertProducts {
     };
     std::tie(first_bias_, first_bias_gradient_) = stacked(gated() ? "gate.bias" : "fc.bias", f, 0);
     if (gated()) std::tie(second_bias_, second_bias_gradient_) = stacked("up.bias", f, 0);
-    std::tie(down_bias_, down_bias_gradient_) = stacked("proj.bias", to_.model.hidden, -1);
+    std::tie(down_bias_, down_bias_gradient_) = stacked("proj.bias", columns(), -1);
   }
 
   Op activation_of_slots(bool gradient, const Tensors& in, TensorId out) const {

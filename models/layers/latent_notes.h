@@ -11,6 +11,7 @@
 /// token's is linear in that of q, k and v. So each rank takes its heads' gradients back to x, where one all-reduce
 /// sums them, as in other attention. The narrow products' weights have partial gradients, which the group sums once per
 /// step.
+#include <functional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -74,8 +75,13 @@ class LatentProjection {
     to_.emit(latent_op(to_, OpKind::latent_pack, {q, kv, key}, {packed}));
   }
 
-  /// From the gradient of q, k and v to dx, which gets the name `name`; x and dx are of this rank's own rows.
-  void backward(TensorId dpacked, TensorId x, TensorId dx, const std::string& name) {
+  /// The narrow vectors of queries, behind their norm.
+  [[nodiscard]] TensorId queries() const { return q_.after; }
+
+  /// From the gradient of q, k and v to dx, which gets the name `name`; x and dx are of this rank's own rows. `learn`
+  /// gets all rows of x where gradients of weights are computed.
+  void backward(TensorId dpacked, TensorId x, TensorId dx, const std::string& name,
+                const std::function<void(TensorId)>& learn) {
     const LatentAttention& l = to_.model.latent;
     const TensorId dq = to_.activation("d_latent.q", q_b_.out), dkv = to_.activation("d_latent.kv", kv_b_.out);
     const TensorId dkey = to_.activation("d_latent.key", l.rope), dkv_a = to_.activation("d_latent.kv_a", kv_a_.out);
@@ -90,6 +96,7 @@ class LatentProjection {
     const auto weights = [&] {
       to_.weight_backward(of_query, dquery, all);
       to_.weight_backward(kv_a_, dkv_a, all);
+      learn(all);
     };
     if (!to_.sharded) weights();
     to_.input_backward(of_query, dquery, sums);

@@ -8,12 +8,14 @@
 /// sends gradients along the same ways. With tensor parallelism every rank of a tensor group routes all rows alike and
 /// has a part of each expert's columns; sums are taken after the rows are back. If experts are split over other ranks,
 /// each routes its own rows; those that split an expert gather rows and choices of one another before they send them,
-/// and scatter the sums.
+/// and scatter the sums. Experts may work on narrower copies of the tokens, which then travel in their place
+/// (models/layers/narrow_notes.h).
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "models/layers/expert_products.h"
+#include "models/layers/narrow_notes.h"
 #include "models/layers/router_notes.h"
 #include "models/layers/shared_expert_notes.h"
 
@@ -27,7 +29,8 @@ class Mixture {
         travel_(to, sizes_),
         router_(to, sizes_, to.prefix() + "mlp."),
         products_(to, sizes_, travel_, to.prefix() + "mlp.") {
-    const std::int64_t c = to_.model.hidden, k = to_.model.experts.chosen;
+    const std::int64_t c = travel_.columns(), k = to_.model.experts.chosen;
+    if (to_.model.experts.narrow > 0) narrow_.emplace(to_, sizes_, to_.prefix() + "mlp.");
     router_.make_choices();
     const auto of_all_rows = [&](const char* name, DType type) {
       return to_.activation(name, {sizes_.tokens, k}, type);
@@ -90,7 +93,10 @@ class Mixture {
   // h, from the rows of x. Where the tensor group splits experts, x are all its rows and h is partial.
   void routed_forward(TensorId x, TensorId h) {
     router_.forward(x);
-    const TensorId all = travel_.of_all(x, "experts.x"), sums = travel_.sums_of_all(h, "experts.sums");
+    if (narrow_) narrow_->narrow(x);
+    const TensorId made = narrow_ ? narrow_->sums() : h;
+    const TensorId all = travel_.of_all(narrow_ ? narrow_->copies() : x, "experts.x");
+    const TensorId sums = travel_.sums_of_all(made, "experts.sums");
     if (sizes_.gathers()) {
       travel_.among_experts(GroupCollective::all_gather, router_.choice(), all_choices_);
       travel_.among_experts(GroupCollective::all_gather, router_.weights(), all_weights_);
@@ -104,12 +110,13 @@ class Mixture {
     products_.forward(arrived_, made_);
     travel_.exchange_rows(made_, back_, received_, sent_, to_.options.combine);
     to_.emit(travel_.row_op(OpKind::combine, {back_, place_, weights_at(Scaled::output)}, {sums}));
-    travel_.scatter(sums, h);
+    travel_.scatter(sums, made);
+    if (narrow_) narrow_->widen(h);
   }
 
   // From dh to dx, both of the rows of x.
   void routed_backward(TensorId dh, TensorId x, TensorId dx) {
-    const std::int64_t c = to_.model.hidden;
+    const std::int64_t c = travel_.columns();
     const bool scales_input = to_.model.experts.scales_input;
     // Gradients of the experts' results, and of the weights.
     const TensorId dback = travel_.slots("d_experts.back", c);
@@ -117,7 +124,9 @@ class Mixture {
     const TensorId dweights =
         to_.activation("d_router.weights", {sizes_.routed, to_.model.experts.chosen}, DType::fp32);
     const TensorId all_dweights = travel_.sums_of_all(dweights, "d_router.all_weights");
-    const TensorId all_dh = travel_.of_all(dh, "d_experts.y"), sums = travel_.sums_of_all(dx, "d_experts.sums");
+    const TensorId dcopies = narrow_ ? narrow_->of_rows("d_experts.copies") : dx;
+    const TensorId all_dh = travel_.of_all(narrow_ ? narrow_->widen_backward(dh) : dh, "d_experts.y");
+    const TensorId sums = travel_.sums_of_all(dcopies, "d_experts.sums");
     to_.emit(travel_.row_op(OpKind::dispatch, {all_dh, place_, weights_at(Scaled::output)}, {dback}));
     if (!scales_input) to_.emit(travel_.row_op(OpKind::combine_weight_grad, {all_dh, back_, place_}, {all_dweights}));
     travel_.exchange_rows(dback, dmade, sent_, received_, to_.options.dispatch);
@@ -134,7 +143,8 @@ class Mixture {
     // Each of the ranks that split an expert has only the products of its own columns.
     travel_.scatter(all_dweights, dweights);
     if (!sizes_.own_routes) to_.all_reduce(dweights);
-    travel_.scatter(sums, dx);
+    travel_.scatter(sums, dcopies);
+    if (narrow_) narrow_->narrow_backward(dcopies, x, dx);
     router_.backward(dweights, x, dx);
   }
 
@@ -149,6 +159,7 @@ class Mixture {
   TokenTravel travel_;
   Router router_;
   ExpertProducts products_;
+  std::optional<NarrowCopies> narrow_;  ///< where experts work on narrower copies
   std::optional<SharedExperts> shared_;
   TensorId all_choices_, all_weights_;  ///< of the rows that this rank sends
   TensorId place_, sent_, received_;

@@ -23,6 +23,8 @@ class TokenTravel {
   }
   [[nodiscard]] bool moves(TokenCodec codec) const { return apart() || rounds_rows(codec); }
 
+  // Of a row.
+  [[nodiscard]] std::int64_t columns() const { return to_.model.experts.columns(to_.model.hidden); }
   // Of all slots.
   [[nodiscard]] std::int64_t rows() const { return to_.options.expert * sizes_.capacity; }
 
@@ -53,7 +55,7 @@ class TokenTravel {
   // An operator between tokens and slots works on n rows of tokens.
   Op row_op(OpKind kind, Tensors in, const Tensors& out) const {
     while (!in.back().exists()) in.pop_back();
-    Op o = to_.op(kind, in, out, to_.model.hidden);
+    Op o = to_.op(kind, in, out, columns());
     o.n = sizes_.tokens;
     o.chosen = to_.model.experts.chosen;
     return slot_op(std::move(o));
@@ -76,7 +78,7 @@ class TokenTravel {
   }
   void exchange_rows(TensorId source, TensorId target, TensorId sent, TensorId received, TokenCodec codec) {
     if (!rounds_rows(codec)) return send_rows(source, target, sent, received);
-    const std::int64_t width = elements_of_row(codec, to_.model.hidden);
+    const std::int64_t width = elements_of_row(codec, columns());
     const std::string name = to_.program.tensors[source].name;
     const TensorId encoded = to_.activation(name + ".encoded", {rows(), width}, dtype_of(codec));
     const TensorId came =
@@ -88,8 +90,8 @@ class TokenTravel {
 
  private:
   Op codec_op(OpKind kind, const Tensors& in, TensorId out, TokenCodec codec) const {
-    Op o = in_slots(slot_op(to_.op(kind, in, {out}, to_.model.hidden)));
-    o.k = elements_of_row(codec, to_.model.hidden);
+    Op o = in_slots(slot_op(to_.op(kind, in, {out}, columns())));
+    o.k = elements_of_row(codec, columns());
     o.codec = codec;
     return o;
   }

@@ -40,9 +40,9 @@ enum class OpKind : std::uint8_t {
   rope_grad,  ///< in: dqkv. out: dqkv rotated back (in place allowed)
   /// in: qkv, [sinks (H)]. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T). A
   /// head's sink is one more logit in each of its rows, without key and value (Agarwal et al. 2025, gpt-oss; Xiao et
-  /// al. 2023)
+  /// al. 2023). With `chosen` > 0 a row reads only the tokens of its choice, the last input.
   attention,
-  attention_grad,  ///< in: dy, qkv, y, saved, [sinks (H)]. out: dqkv, [dsinks (H), accumulates]
+  attention_grad,  ///< in: dy, qkv, y, saved, [sinks (H)], [choice]. out: dqkv, [dsinks (H), accumulates]
   /// Ring attention (Liu, Zaharia, Abbeel 2023) computes the same, block by block, over the keys and values of member
   /// `part - ring_step` of the context group. in: qkv (its q), kv (n,2G*D). out: y, lse; `accumulate`: merged with
   /// their contents by the row statistics. Sinks (as in attention) count in the first step only.
@@ -307,6 +307,14 @@ enum class OpKind : std::uint8_t {
   // -- attention whose output is gated (Model::attention_gate)
   output_gate,       ///< in: x (n,m), g (n,m). out: y = x sigmoid(g)
   output_gate_grad,  ///< in: dy, x, g. out: dx, dg (n,m)
+  // -- attention that reads chosen tokens alone (Model::indexer): m small heads of k columns. Predicted, not executed
+  /// in: queries (n,m*k), keys (n,k), weights (n,m). out: choice (n,chosen) int32: of the tokens before each, those
+  /// with
+  /// the largest sums over heads of weight relu(query . key)
+  choose_tokens,
+  /// Of the divergence of the chosen tokens' scores, behind a softmax, from attention's probabilities, summed over its
+  /// heads. in: qkv, saved, choice, queries, keys, weights. out: dqueries, dkeys, dweights
+  choose_tokens_grad,
 };
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -399,8 +407,8 @@ struct Op {
   double dropout = 0;
   std::int32_t site = 0;
   std::int64_t capacity = 0;  ///< sparse_encode, sparse_decode; mixtures of experts: rows that a slot has room for
-  // Mixtures of experts. `chosen`: k. With `slots` > 0, rows of other operators (gate, activate …) are in slots too,
-  // and their last input says how many there are.
+  // Mixtures of experts. `chosen`: k; of attention, the tokens that each reads, 0: all. With `slots` > 0, rows of other
+  // operators (gate, activate …) are in slots too, and their last input says how many there are.
   std::int64_t slots = 0, experts = 0, chosen = 0;
   Routing routing = {};
   TokenCodec codec = TokenCodec::none;  ///< encode_rows, decode_rows
@@ -445,6 +453,8 @@ struct NormedRuns {
 /// if it is causal, the full matrix too (`full_attention_matrix`) or only the lower triangle that is really computed.
 /// With a window of W keys, the full matrix is T rows of W.
 [[nodiscard]] double flops_of(const Op& op, bool full_attention_matrix = false);
+/// Tokens that each reads at most, in its own sequence: a window's, chosen ones, or all.
+[[nodiscard]] std::int64_t tokens_seen(const Op& op);
 /// Share of attention's T x T scores that masks leave, for an operator's own tokens.
 [[nodiscard]] double seen_share(const Op& op);
 /// Bytes read and written once each, as a kernel without reuse across ops moves them.
@@ -458,6 +468,6 @@ struct NormedRuns {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for loops over all kinds.
-inline constexpr OpKind kLastOpKind = OpKind::output_gate_grad;
+inline constexpr OpKind kLastOpKind = OpKind::choose_tokens_grad;
 
 }  // namespace orrery::models

@@ -15,10 +15,14 @@ CountedOp::CountedOp(const Op& of, bool full_attention_matrix)
       k(static_cast<double>(of.k)),
       bytes(static_cast<double>(size_of(of.dtype))) {}
 
+std::int64_t tokens_seen(const Op& op) {
+  return op.chosen > 0 ? op.chosen : op.window > 0 ? std::min(op.window, op.sequence) : op.sequence;
+}
+
 double seen_share(const Op& op) {
-  const double t = static_cast<double>(op.sequence), w = static_cast<double>(op.window);
+  const double t = static_cast<double>(op.sequence), w = static_cast<double>(tokens_seen(op));
   if (!op.causal) return 1;
-  if (op.window <= 0 || op.window >= op.sequence) return (t + 1) / (2 * t);
+  if (w >= t) return (t + 1) / (2 * t);
   return (w * (w + 1) / 2 + (t - w) * w) / (t * t);
 }
 
@@ -31,8 +35,7 @@ double attention_product(const CountedOp& s) {
   const Op& op = s.op;
   const double t = static_cast<double>(op.sequence);
   const double all = 2.0 * tokens(s) * static_cast<double>(op.heads) * t * static_cast<double>(op.head_dim);
-  if (op.window > 0 && op.window < op.sequence)
-    return all * (s.full ? static_cast<double>(op.window) / t : seen_share(op));
+  if (tokens_seen(op) < op.sequence) return all * (s.full ? static_cast<double>(tokens_seen(op)) / t : seen_share(op));
   // Of another rank's block, half of the products remain under the mask: see exec/cpu/ring_attention.cpp.
   if (op.causal && op.ring_step > 0 && !s.full) return all / 2;
   return op.causal && !s.full ? all * (t + 1) / (2 * t) : all;
@@ -131,6 +134,32 @@ double attention_grad_flops(const CountedOp& s) {
 }
 
 // An unfused kernel writes the scores, reads and writes them in the softmax, and reads them for PV.
+// Of one pass over what each token's small heads score: all tokens before it, or those that were chosen.
+double index_product(const CountedOp& s, double seen) {
+  return 2 * tokens(s) * seen * s.m * s.k;
+}
+
+double choose_flops(const CountedOp& s) {
+  const double t = static_cast<double>(s.op.sequence);
+  return index_product(s, s.full ? t : (t + 1) / 2);
+}
+
+// Attention's scores of the chosen tokens again, those of the small heads again, and both their gradients.
+double choose_grad_flops(const CountedOp& s) {
+  const double t = static_cast<double>(s.op.sequence);
+  const double seen = s.full ? static_cast<double>(tokens_seen(s.op)) : seen_share(s.op) * t;
+  return 2 * tokens(s) * seen * static_cast<double>(s.op.heads * s.op.head_dim) + 3 * index_product(s, seen);
+}
+
+double choose_bytes(const CountedOp& s) {
+  return tokens(s) * (s.bytes * (s.m * s.k + s.k + s.m) + 4.0 * static_cast<double>(s.op.chosen));
+}
+
+double choose_grad_bytes(const CountedOp& s) {
+  const double own = s.bytes * (s.m * s.k + s.k + s.m);
+  return tokens(s) * (s.bytes * qkv_columns(s) + 2 * own + 4.0 * static_cast<double>(s.op.chosen));
+}
+
 double attention_bytes(const CountedOp& s) {
   const double qkv = tokens(s) * qkv_columns(s);
   return s.bytes * (qkv + attention_rows(s)) + (s.op.flash ? 1 : 4) * attention_saved_bytes(s);

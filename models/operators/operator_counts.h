@@ -76,6 +76,10 @@ double backward(const CountedOp& s) {
 [[nodiscard]] double attention_grad_flops(const CountedOp& s);
 [[nodiscard]] double attention_bytes(const CountedOp& s);
 [[nodiscard]] double attention_grad_bytes(const CountedOp& s);
+[[nodiscard]] double choose_flops(const CountedOp& s);
+[[nodiscard]] double choose_grad_flops(const CountedOp& s);
+[[nodiscard]] double choose_bytes(const CountedOp& s);
+[[nodiscard]] double choose_grad_bytes(const CountedOp& s);
 [[nodiscard]] double ring_attention_bytes(const CountedOp& s);
 [[nodiscard]] double rope_flops(const CountedOp& s);
 [[nodiscard]] double rope_bytes(const CountedOp& s);

@@ -64,9 +64,9 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .gradient = OpKind::rope_grad},
     {KIND(rope_grad), .in = in("dqkv"), .out = out("dqkv*"), .flops = rope_flops, .bytes = rope_bytes,
      .issued = Issued::autograd},
-    {KIND(attention), .in = in("qkv sinks?"), .out = out("y saved#"), .flops = attention_flops,
+    {KIND(attention), .in = in("qkv sinks? choice?"), .out = out("y saved#"), .flops = attention_flops,
      .bytes = attention_bytes, .form = P::attention, .gradient = OpKind::attention_grad},
-    {KIND(attention_grad), .in = in("dy qkv y saved sinks?"), .out = out("dqkv dsinks?+"),
+    {KIND(attention_grad), .in = in("dy qkv y saved sinks? choice?"), .out = out("dqkv dsinks?+"),
      .flops = attention_grad_flops, .bytes = attention_grad_bytes, .form = P::attention, .issued = Issued::autograd},
     {KIND(ring_attention), .in = in("qkv kv sinks?"), .out = out("y~ lse~#"), .flops = attention_flops,
      .bytes = ring_attention_bytes, .form = P::attention, .gradient = OpKind::ring_attention_grad},
@@ -369,6 +369,13 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .family = F::activation, .gradient = OpKind::output_gate_grad, .run_by = RunBy::cpu},
     {KIND(output_gate_grad), .in = in("dy x g"), .out = out("dx dg"), .flops = each<8>, .bytes = moved<5>,
      .family = F::activation_grad, .issued = Issued::autograd, .run_by = RunBy::cpu},
+    // -- attention that reads chosen tokens alone
+    {KIND(choose_tokens), .in = in("queries keys weights"), .out = out("choice"), .flops = choose_flops,
+     .bytes = choose_bytes, .family = F::activation, .form = P::scanned, .gradient = OpKind::choose_tokens_grad,
+     .run_by = RunBy::nothing},
+    {KIND(choose_tokens_grad), .in = in("qkv saved choice queries keys weights"), .out = out("dqueries dkeys dweights"),
+     .flops = choose_grad_flops, .bytes = choose_grad_bytes, .family = F::activation_grad, .form = P::scanned,
+     .issued = Issued::autograd, .run_by = RunBy::nothing},
 }};
 
 #undef KIND

@@ -115,6 +115,7 @@ enum class RunBy : std::uint8_t {
   backends,  ///< every backend
   cpu,       ///< CPU ranks alone so far
   executor,  ///< it reads data, and computes nothing
+  nothing,   ///< it is predicted, and not executed
 };
 
 /// What a count is for: an operator, and its sizes as numbers.

@@ -41,6 +41,8 @@ class ConfigKeys {
   virtual void expert_layers(const char* key, bool only, Model& model) = 0;
   /// E0111 at `key` unless experts are in the layers of `with`; sets first_dense and period.
   virtual void expert_layers(const char* key, const std::vector<bool>& with, Model& model) = 0;
+  /// The same, where a list says of each layer whether it has experts: "sparse" or true.
+  virtual void sparse_layers(const char* key, Model& model) = 0;
   /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
   virtual void layer_types(Model& model) = 0;
   /// GPT-Neo's list of runs, each with its layers' attention (global, local) and how often they repeat; or, under
@@ -61,6 +63,8 @@ class ConfigKeys {
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;
+  /// E0111 unless a list of two bounds, if present, is from 0 or less to infinity.
+  virtual void unlimited(const char* key, const char* why) = 0;
   /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources; differs: such a note on what
   /// the original computes and a Model does not (models/read/original.h).
   virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;

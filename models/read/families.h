@@ -41,8 +41,11 @@ struct WeightNames {
   Pairs further_copies = {};
   bool interleaved = false;  ///< in it, columns of gate and up alternate; else gate's come first
   Qkv qkv = Qkv::apart;      ///< if q, k and v share one name
-  bool transposed = false;   ///< matrices are (in, out)
-  double norm_offset = 0;    ///< the file's norm weights are smaller by this
+  /// Of a gated delta network, z, a and b are by themselves, and q, k and v one after another (Qwen3.5); else each head
+  /// of k has its rows of q, k, v and z, and of a and b.
+  bool deltas_apart = false;
+  bool transposed = false;  ///< matrices are (in, out)
+  double norm_offset = 0;   ///< the file's norm weights are smaller by this
   /// Rotated pairs stand side by side (GPT-J's way), not half of the rotated columns apart.
   bool adjacent_pairs = false;
   /// The second rows of rotated pairs come before the first: the file's model rotates backwards (nanochat).

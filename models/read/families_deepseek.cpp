@@ -132,6 +132,55 @@ WeightNames deepseek_names() {
   return names;
 }
 
+// -- DeepSeek-V3.2 and GLM-5 -----------------------------------------------------------------------------------------
+
+// DeepSeek-AI 2025, "DeepSeek-V3.2": V3's layers, whose attention reads the tokens that an indexer chooses.
+void indexer_keys(ConfigKeys& k, Model& m) {
+  Indexer& i = m.indexer;
+  k.count({"index_n_heads"}, i.heads, 1, kMostWidth, 64);
+  k.count({"index_head_dim"}, i.width, 1, kMostWidth, 128);
+  k.count({"index_topk"}, i.chosen, 1, kMostSequence, 2048);
+  std::int64_t every = 1;
+  k.count({"index_topk_freq"}, every, 1, kMostLayers, 1);
+  if (k.reads() && every > 1)
+    k.refuse("index_topk_freq", "layers that read the tokens chosen in a layer before are not supported",
+             "1, or model_type deepseek_v3, whose attention reads all tokens");
+}
+void deepseek_v32_config(ConfigKeys& k, Model& m) {
+  deepseek_config(k, m, true);
+  indexer_keys(k, m);
+}
+
+// GLM-5 Team 2026, "GLM-5": the same layers, without groups of experts.
+void as_glm_moe_dsa(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+}
+void glm_moe_dsa_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  rotation(k, m, 0);
+  silu(k, m, "glm_moe_dsa");
+  no_biases(k, "attention_bias");
+  latent_keys(k, m);
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 2.5, true);
+  if (k.reads() && !k.given("first_k_dense_replace")) m.experts.first_dense = 3;
+  k.sparse_layers("mlp_layer_types", m);
+  deepseek_routing(k, m, true);
+  further_prediction(k, m);
+  indexer_keys(k, m);
+}
+
+WeightNames indexed_names() {
+  WeightNames names = deepseek_names();
+  for (const auto& pair : WeightNames::Pairs{{"attn.index.q", "self_attn.indexer.wq_b"},
+                                             {"attn.index.k", "self_attn.indexer.wk"},
+                                             {"attn.index.k_norm", "self_attn.indexer.k_norm"},
+                                             {"attn.index.weights", "self_attn.indexer.weights_proj"}})
+    names.parts.push_back(pair);
+  return names;
+}
+
 // -- GLM 4.5 ----------------------------------------------------------------------------------------------------------
 
 // GLM Team 2025, "GLM-4.5", section 2.1: DeepSeek-V3's routing without groups, around grouped-query attention.
@@ -153,6 +202,138 @@ void glm4_moe_config(ConfigKeys& k, Model& m) {
   routed_like_deepseek(k, m, 1, true);
   deepseek_groups(k, m);
   further_prediction(k, m);
+}
+
+// GLM-4.7-Flash (Z.ai 2026): the same routing around DeepSeek-V3's latent attention.
+void as_glm4_moe_lite(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+}
+
+void glm4_moe_lite_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  rotation(k, m, 0);
+  silu(k, m, "glm4_moe_lite");
+  no_biases(k, "attention_bias");
+  latent_keys(k, m);
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 1.8, true);
+  if (k.reads() && !k.given("first_k_dense_replace")) m.experts.first_dense = 1;
+  k.sparse_layers("mlp_layer_types", m);
+  deepseek_groups(k, m);
+  further_prediction(k, m);
+}
+
+// Upstage 2026, "Solar Open": the same routing in every layer, around a Llama's attention.
+void as_solar_open(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+  m.rope_theta = 1e6;
+}
+
+void solar_open_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  positions_up_to(k, m);
+  k.real({"rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  rate(k, "attention_dropout", m.dropout.attention);
+  rotation(k, m, 1, 1e6);
+  silu(k, m, "solar_open");
+  no_biases(k, "attention_bias");
+  k.only("use_qk_norm", false, "heads of q and k have no norms here");
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 1, true);
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth, m.experts.hidden);
+  deepseek_groups(k, m);
+}
+
+// -- K-EXAONE ---------------------------------------------------------------------------------------------------------
+
+// LG AI Research 2026, "K-EXAONE": EXAONE 4's windows and norms of heads, norms before attention and MLP, and
+// DeepSeek-V3's routing.
+void as_exaone_moe(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+  m.qk_norm = true;
+  m.window = 4096;
+  m.window_period = m.unrotated_period = 4;
+}
+
+void exaone_moe_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0);
+  silu(k, m, "exaone_moe");
+  exaone_windows(k, m);
+  experts_keys(k, m, "num_experts");
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1024);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"num_shared_experts"}, shared, 0, kMostExperts, 1);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 1);
+  k.sparse_layers("is_moe_layer", m);
+  k.sparse_layers("mlp_layer_types", m);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 2.5);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  deepseek_groups(k, m);
+  if (k.reads() && k.given("num_nextn_predict_layers"))
+    k.remark("the module that predicts a token further is left out, as its class has none");
+}
+
+// -- Trinity ----------------------------------------------------------------------------------------------------------
+
+// Arcee AI 2025, "Trinity": norms before and after attention and MLP, and of heads; a gate of attention's output;
+// layers that see all do not rotate; experts by sigmoids with a balancing bias.
+void as_afmoe(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+  m.qk_norm = m.output_norm = m.attention_gate = true;
+  m.window = 1024;
+  m.window_period = m.unrotated_period = 4;
+}
+
+void afmoe_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  rotation(k, m, 0);
+  silu(k, m, "afmoe");
+  k.flag({"mup_enabled"}, m.scaled_embedding, false);
+  k.count({"sliding_window"}, m.window, 1, kMostSequence, 1024);
+  k.count({"global_attn_every_n_layers"}, m.window_period, 2, kMostLayers, 4);
+  k.layer_types(m);
+  if (k.reads()) m.unrotated_period = m.window_period;
+  window_within(k, m);
+  experts_keys(k, m, "num_experts");
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1408);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"num_shared_experts"}, shared, 0, kMostExperts, 2);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"num_dense_layers"}, e.first_dense, 0, kMostLayers, 1);
+  k.real({"route_scale"}, e.weight_scale, 0, kMostCoefficient, 1);
+  k.only("route_norm", true, "the class divides weights by their sum");
+  std::string scores = "sigmoid";
+  k.text({"score_func"}, scores, "sigmoid");
+  if (k.reads() && scores != "sigmoid")
+    k.refuse("score_func", "scores are computed in a way that its class does not have", "sigmoid");
+}
+
+WeightNames afmoe_names() {
+  WeightNames names = with_experts("mlp.router.gate", "mlp.experts", kProjections);
+  for (auto& [logical, file] : names.parts)
+    if (std::string_view(logical) == "ln_2") file = "pre_mlp_layernorm";
+  for (const auto& pair : WeightNames::Pairs{{"ln_1_out", "post_attention_layernorm"},
+                                             {"ln_2_out", "post_mlp_layernorm"},
+                                             {"attn.gate", "self_attn.gate_proj"},
+                                             {"mlp.router.balance", "mlp.expert_bias"},
+                                             {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_experts.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})
+    names.parts.push_back(pair);
+  return names;
 }
 
 // -- Ling -------------------------------------------------------------------------------------------------------------
@@ -308,8 +489,19 @@ std::vector<FamilyTraits> deepseek_families() {
             deepseek_v2_config, deepseek_names()),
       entry(Family::deepseek_v3, "deepseek_v3", "DeepSeek-V3", "DeepseekV3ForCausalLM", "DeepseekV3", as_deepseek_v3,
             deepseek_v3_config, deepseek_names()),
+      entry(Family::deepseek_v32, "deepseek_v32", "DeepSeek-V3.2", "DeepseekV32ForCausalLM", "DeepseekV32",
+            as_deepseek_v3, deepseek_v32_config, indexed_names()),
+      entry(Family::glm_moe_dsa, "glm_moe_dsa", "GLM-5", "GlmMoeDsaForCausalLM", "GlmMoeDsa", as_glm_moe_dsa,
+            glm_moe_dsa_config, indexed_names()),
       entry(Family::glm4_moe, "glm4_moe", "GLM 4.5", "Glm4MoeForCausalLM", "Glm4Moe", as_glm4_moe, glm4_moe_config,
             deepseek_names()),
+      entry(Family::glm4_moe_lite, "glm4_moe_lite", "GLM-4.7-Flash", "Glm4MoeLiteForCausalLM", "Glm4MoeLite",
+            as_glm4_moe_lite, glm4_moe_lite_config, deepseek_names()),
+      entry(Family::solar_open, "solar_open", "Solar Open", "SolarOpenForCausalLM", "SolarOpen", as_solar_open,
+            solar_open_config, deepseek_names()),
+      entry(Family::exaone_moe, "exaone_moe", "K-EXAONE", "ExaoneMoeForCausalLM", "ExaoneMoe", as_exaone_moe,
+            exaone_moe_config, deepseek_names()),
+      entry(Family::afmoe, "afmoe", "Trinity", "AfmoeForCausalLM", "Afmoe", as_afmoe, afmoe_config, afmoe_names()),
       entry(Family::deepseek, "deepseek", "DeepSeekMoE", "DeepseekForCausalLM", "DeepseekFor", as_deepseek_v2,
             deepseek_moe_config, deepseek_names()),
       entry(Family::dots1, "dots1", "dots.llm1", "Dots1ForCausalLM", "Dots1", as_dots1, dots1_config, deepseek_names()),

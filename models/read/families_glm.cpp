@@ -181,18 +181,12 @@ void olmo3_config(ConfigKeys& k, Model& m) {
   window_within(k, m);
 }
 
-// With windows, layers that see all do not rotate (Yang et al. 2025, "Rope to Nope and Back Again").
 void exaone4_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-5, false);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
   rotation(k, m, 0);
   silu(k, m, "exaone4");
-  auto window = static_cast<double>(m.window);
-  k.real_or_none("sliding_window", window, kMostSequence, 4096);
-  if (k.reads()) m.window = static_cast<std::int64_t>(window), m.window_period = m.window > 0 ? 4 : 0;
-  k.layer_types(m);
-  if (k.reads()) m.unrotated_period = m.window_period;
-  window_within(k, m);
+  exaone_windows(k, m);
 }
 
 WeightNames olmo2_names() {

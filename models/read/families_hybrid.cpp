@@ -22,6 +22,7 @@ void state_space_keys(ConfigKeys& k, Model& m, const StateSpaceKeys& keys, std::
   k.count({keys.taps}, s.taps, 1, kMostWidth, 4);
   k.count({keys.chunk}, s.chunk, 1, kMostSequence, chunk);
   k.flag({keys.conv_bias}, s.conv_bias, true);
+  k.unlimited("time_step_limit", "a state space's steps have no bounds here");
 }
 
 /// The convolution's activation.
@@ -101,7 +102,8 @@ WeightNames mamba2_names() {
 // -- Nemotron-H -------------------------------------------------------------------------------------------------------
 
 // NVIDIA 2025, "Nemotron-H", section 2.1: state spaces, MLPs and some attention, each with a norm and a residual of its
-// own; no positions. Later models have experts in place of MLPs, routed as DeepSeek-V3's.
+// own; no positions. Later models have experts in place of MLPs, routed as DeepSeek-V3's, which from Nemotron 3 Super
+// on work on narrower copies of the tokens.
 void as_nemotron_h(Model& m) {
   as_llama(m);
   m.activation = Activation::squared_relu;
@@ -126,9 +128,7 @@ void nemotron_h_experts(ConfigKeys& k, Model& m) {
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostScale, 1);
   if (k.reads() && k.given("num_nextn_predict_layers"))
     k.remark("the module that predicts a token further is left out");
-  if (k.reads() && k.given("moe_latent_size"))
-    k.refuse("moe_latent_size", "experts that work on a narrower copy of the token are not supported",
-             "models without moe_latent_size, such as Nemotron 3 Nano");
+  k.count({"moe_latent_size"}, e.narrow, 1, kMostWidth, 0);
 }
 
 void nemotron_h_config(ConfigKeys& k, Model& m) {
@@ -167,6 +167,8 @@ WeightNames nemotron_h_names() {
                                              {"mlp.proj", "mixer.down_proj"},
                                              {"mlp.router", "mixer.gate"},
                                              {"mlp.router.balance", "mixer.gate.e_score_correction_bias"},
+                                             {"mlp.narrow", "mixer.fc1_latent_proj"},
+                                             {"mlp.widen", "mixer.fc2_latent_proj"},
                                              {"mlp.shared.fc", "mixer.shared_experts.up_proj"},
                                              {"mlp.shared.proj", "mixer.shared_experts.down_proj"}})
     names.parts.push_back(pair);
@@ -221,7 +223,7 @@ void granite_hybrid_config(ConfigKeys& k, Model& m) {
   sizes(k, m);
   k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
   Experts& e = m.experts;
-  k.count({"num_local_experts"}, e.count, 0, kMostExperts, 0);
+  k.count({"num_local_experts"}, e.count, 0, kMostExperts, 8);
   std::int64_t shared = e.any() ? e.shared : m.ffn_hidden;
   k.count({"shared_intermediate_size"}, shared, 1, kMostWidth);
   if (k.reads()) m.ffn_hidden = shared;
@@ -273,25 +275,17 @@ void as_qwen3_next(Model& m) {
 
 void delta_keys(ConfigKeys& k, Model& m) {
   StateSpace& s = m.ssm;
-  k.count({"linear_num_value_heads"}, s.heads, 1, kMostWidth);
-  k.count({"linear_value_head_dim"}, s.width, 1, kMostWidth);
-  k.count({"linear_num_key_heads"}, s.groups, 1, kMostWidth);
-  k.count({"linear_key_head_dim"}, s.state, 1, kMostWidth);
+  k.count({"linear_num_value_heads"}, s.heads, 1, kMostWidth, 32);
+  k.count({"linear_value_head_dim"}, s.width, 1, kMostWidth, 128);
+  k.count({"linear_num_key_heads"}, s.groups, 1, kMostWidth, 16);
+  k.count({"linear_key_head_dim"}, s.state, 1, kMostWidth, 128);
   k.count({"linear_conv_kernel_dim"}, s.taps, 1, kMostWidth, 4);
   constexpr std::int64_t kChunk = 64;  // of the class's own recurrence
   if (k.reads()) s.chunk = kChunk, s.conv_bias = false;
 }
 
-// Qwen3.5's text models are the same layers, with an MLP where a file names no experts; their weights stand in other
-// tensors.
-void qwen3_5_keys(ConfigKeys& k) {
-  if (!k.reads() || !k.given("attn_output_gate")) return;
-  k.only("attn_output_gate", true, "the class always gates attention's output");
-  k.differs("its files hold the weights of its layers in other tensors than Qwen3-Next's");
-  if (k.given("mtp_num_hidden_layers")) k.remark("the module that predicts a token further is left out");
-}
-
-void qwen3_next_config(ConfigKeys& k, Model& m) {
+/// `experts`, `chosen`: how many the class has where a file says nothing.
+void qwen_delta_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t experts, std::int64_t chosen) {
   sizes(k, m);
   k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 256);
@@ -301,23 +295,37 @@ void qwen3_next_config(ConfigKeys& k, Model& m) {
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
   rate(k, "attention_dropout", m.dropout.attention);
   rotation(k, m, 0.25);
-  silu(k, m, "qwen3_next");
+  silu(k, m, title);
   no_biases(k, "attention_bias");
   delta_keys(k, m);
-  qwen3_5_keys(k);
   Experts& e = m.experts;
-  if (k.given("attn_output_gate"))
-    k.count({"num_experts"}, e.count, 0, kMostExperts, 0);
-  else
-    k.count({"num_experts"}, e.count, 0, kMostExperts);
+  k.count({"num_experts"}, e.count, 0, kMostExperts, experts);
   if (e.any()) {
-    k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts);
-    k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
-    k.count({"shared_expert_intermediate_size"}, e.shared, 1, kMostWidth);
+    k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts, chosen);
+    k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 512);
+    k.count({"shared_expert_intermediate_size"}, e.shared, 1, kMostWidth, 512);
     k.flag({"norm_topk_prob"}, e.normalised, true);
     auxiliary_loss(k, m, 0.001);
   }
   k.delta_blocks(m);
+}
+
+void qwen3_next_config(ConfigKeys& k, Model& m) {
+  qwen_delta_keys(k, m, "qwen3_next", 512, 10);
+}
+
+// Qwen Team 2026, "Qwen3.5": its text models are the same layers, with MLPs or with experts.
+void qwen3_5_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t experts) {
+  qwen_delta_keys(k, m, title, experts, 8);
+  if (!k.reads()) return;
+  k.only("attn_output_gate", true, "the class always gates attention's output");
+  if (k.given("mtp_num_hidden_layers")) k.remark("the module that predicts a token further is left out");
+}
+void qwen3_5_config(ConfigKeys& k, Model& m) {
+  qwen3_5_keys(k, m, "qwen3_5", 0);
+}
+void qwen3_5_moe_config(ConfigKeys& k, Model& m) {
+  qwen3_5_keys(k, m, "qwen3_5_moe", 256);
 }
 
 WeightNames qwen3_next_names() {
@@ -343,7 +351,23 @@ WeightNames qwen3_next_names() {
                                              {"mlp.shared_gate", "mlp.shared_expert_gate"}})
     names.parts.push_back(pair);
   names.experts = "mlp.experts";
-  names.expert_parts = {{"gate", "gate_proj"}, {"up", "up_proj"}, {"proj", "down_proj"}};
+  names.expert_parts = kProjections;
+  return names;
+}
+
+// In transformers 5, modeling_qwen3_5.py and modeling_qwen3_5_moe.py, whose experts are rows of one tensor.
+WeightNames qwen3_5_names() {
+  WeightNames names = qwen3_next_names();
+  for (auto& [logical, file] : names.parts) {
+    const std::string one = logical;
+    if (one == "delta.q" || one == "delta.k" || one == "delta.v") file = "linear_attn.in_proj_qkv";
+    if (one == "delta.z") file = "linear_attn.in_proj_z";
+    if (one == "delta.a") file = "linear_attn.in_proj_a";
+    if (one == "delta.b") file = "linear_attn.in_proj_b";
+  }
+  names.deltas_apart = true;
+  names.expert_parts = kStacked;
+  names.stacked_by_rows = true;
   return names;
 }
 
@@ -360,11 +384,15 @@ std::vector<FamilyTraits> hybrid_families() {
             as_granite_hybrid, granite_hybrid_config, granite_hybrid_names()),
       entry(Family::qwen3_next, "qwen3_next", "Qwen3-Next", "Qwen3NextForCausalLM", "Qwen3Next", as_qwen3_next,
             qwen3_next_config, qwen3_next_names()),
+      entry(Family::qwen3_5, "qwen3_5_text", "Qwen3.5", "Qwen3_5ForCausalLM", "Qwen3_5For", as_qwen3_next,
+            qwen3_5_config, qwen3_5_names()),
+      entry(Family::qwen3_5_moe, "qwen3_5_moe_text", "Qwen3.5 of experts", "Qwen3_5MoeForCausalLM", "Qwen3_5Moe",
+            as_qwen3_next, qwen3_5_moe_config, qwen3_5_names()),
   };
   for (FamilyTraits& one : all) {
-    if (one.family == Family::granite_hybrid) one.names = stack_experts;
-    if (one.family == Family::qwen3_next)
-      for (const char* type : {"qwen3_5_text", "qwen3_5_moe_text"}) one.model_types.push_back(type);
+    if (one.family == Family::granite_hybrid || one.family == Family::qwen3_5_moe) one.names = stack_experts;
+    if (one.family == Family::qwen3_5) one.name = "qwen3_5";
+    if (one.family == Family::qwen3_5_moe) one.name = "qwen3_5_moe";
   }
   return all;
 }

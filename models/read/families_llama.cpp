@@ -388,6 +388,35 @@ void granite_config(ConfigKeys& k, Model& m) {
   granite_scales(k, m);
 }
 
+// -- MiniCPM ----------------------------------------------------------------------------------------------------------
+
+// Hu et al. 2024, "MiniCPM", section 3.1: a Llama with factors on embeddings, residuals and logits; keys as in
+// configuration_minicpm.py beside the weights.
+void as_minicpm(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.norm_epsilon = 1e-6;
+}
+
+void minicpm_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, true);
+  rotation(k, m, 0);
+  silu(k, m, "minicpm");
+  no_biases(k, "attention_bias");
+  constexpr double kMost = 1e6, kLeast = 1e-6;
+  k.real({"scale_emb"}, m.embedding_scale, kLeast, kMost, 1);
+  const double root = std::sqrt(static_cast<double>(m.layers)), width = static_cast<double>(m.hidden);
+  double depth = written_for(m.residual_scale, root), base = m.logit_scale * width;
+  k.real({"scale_depth"}, depth, kLeast, kMost, 1);
+  k.real({"dim_model_base"}, base, kLeast, kMost, 1);
+  if (!k.reads()) return;
+  m.residual_scale = depth / root, m.logit_scale = base / width;
+  if (k.given("sparse_config"))
+    k.refuse("sparse_config", "attention that reads only chosen blocks of tokens is not supported", "null");
+  if (k.given("num_experts"))
+    k.refuse("num_experts", "MiniCPM with experts is not supported", "models without num_experts");
+}
+
 // -- nanochat ---------------------------------------------------------------------------------------------------------
 
 // Karpathy 2025, nanochat: squared ReLU, capped logits, norms without weights, also behind the token table and, behind
@@ -433,6 +462,8 @@ void as_apertus(Model& m) {
 
 void apertus_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-5, false);
+  // The class's own, where a file says nothing of it.
+  if (k.reads()) m.rope_scaling = {.kind = RopeKind::llama3, .factor = 8, .original = 8192, .low = 1, .high = 4};
   rotation(k, m, 0, 12e6);
   k.activation({"hidden_act"}, m, {{"xielu", Activation::xielu}}, "apertus");
   no_biases(k, "attention_bias");
@@ -529,6 +560,8 @@ std::vector<FamilyTraits> llama_families() {
       entry(Family::arcee, "arcee", "Arcee", "ArceeForCausalLM", "Arcee", as_arcee, arcee_config, llama_names()),
       entry(Family::granite, "granite", "Granite", "GraniteForCausalLM", "GraniteFor", as_llama, granite_config,
             llama_names()),
+      entry(Family::minicpm, "minicpm", "MiniCPM", "MiniCPMForCausalLM", "MiniCPMFor", as_minicpm, minicpm_config,
+            llama_names()),
       entry(Family::nanochat, "nanochat", "nanochat", "NanoChatForCausalLM", "NanoChat", as_nanochat, nanochat_config,
             nanochat_names()),
       entry(Family::apertus, "apertus", "Apertus", "ApertusForCausalLM", "Apertus", as_apertus, apertus_config,
@@ -545,7 +578,8 @@ std::vector<FamilyTraits> llama_families() {
       for (const char* type : {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"})
         one.model_types.push_back(type);
     if (one.family == Family::qwen3) one.model_types.push_back("qwen3_vl_text");
-    if (one.family == Family::phi3) one.model_types.push_back("phi3_v");
+    if (one.family == Family::phi3)
+      for (const char* type : {"phi3_v", "phi4mm"}) one.model_types.push_back(type);
     if (one.family == Family::mimo) one.names = number_modules;
     if (one.family == Family::gemma3) one.name = "gemma3", one.vocab = 262208;
   }

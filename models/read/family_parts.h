@@ -124,6 +124,23 @@ inline void granite_scales(ConfigKeys& k, Model& m) {
   if (k.reads()) m.logit_scale = 1 / divisor;
 }
 
+/// A file's number that, divided by `unit`, gave `value`: the one with few digits, if there is one.
+inline double written_for(double value, double unit) {
+  constexpr double kDigits = 1e9;
+  const double exact = value * unit, few = std::round(exact * kDigits) / kDigits;
+  return few / unit == value ? few : exact;
+}
+
+/// EXAONE 4's layers: with windows, those that see all do not rotate (Yang et al. 2025, "Rope to Nope and Back Again").
+inline void exaone_windows(ConfigKeys& k, Model& m) {
+  auto window = static_cast<double>(m.window);
+  k.real_or_none("sliding_window", window, kMostSequence, 4096);
+  if (k.reads()) m.window = static_cast<std::int64_t>(window), m.window_period = m.window > 0 ? 4 : 0;
+  k.layer_types(m);
+  if (k.reads()) m.unrotated_period = m.window_period;
+  window_within(k, m);
+}
+
 // Tencent 2024, "Hunyuan-Large", section 2: a Llama that norms the heads of q and k behind their rotation.
 inline void as_hunyuan(Model& m) {
   as_llama(m);

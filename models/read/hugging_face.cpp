@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <string_view>
 
@@ -66,7 +67,8 @@ class ConfigReader : public ConfigKeys {
   void only(const char* key, bool wanted, const char* why) override {
     const Cursor value = at_.optional(key);
     if (value.exists() && value.boolean(wanted) != wanted)
-      value.error("E0111", fmt::format("`{}: {}` is not supported: {}", key, !wanted, why));
+      value.error("E0111", fmt::format("`{}: {}` is not supported: {}", key, !wanted, why),
+                  fmt::format("`{}: {}`, or write what is near {}", key, wanted, kOwnForm));
   }
 
   void expert_layers(const char* key, bool only, Model& model) override {
@@ -95,6 +97,17 @@ class ConfigReader : public ConfigKeys {
            "a model's experts are in the last of every `period` layers, except in the first `first_dense`");
   }
 
+  void sparse_layers(const char* key, Model& model) override {
+    const Cursor list = at_.optional(key);
+    if (!list.is_sequence() || model.layers < 1) return;
+    std::vector<bool> with;
+    for (const Cursor& one : list.items()) with.push_back(one.scalar_text() == "sparse" || one.scalar_text() == "true");
+    if (std::ssize(with) != model.layers)
+      return list.error("E0111", fmt::format("{} entries for a model of {} layers", with.size(), model.layers),
+                        "one for each layer");
+    expert_layers(key, with, model);
+  }
+
   void layer_types(Model& model) override {
     const Cursor list = at_.optional("layer_types");
     if (!list.exists() || !list.is_sequence()) return;
@@ -110,7 +123,8 @@ class ConfigReader : public ConfigKeys {
     if (list.is_sequence()) {
       for (const Cursor& one : list.items()) add(one);
     } else {
-      list = at_.at(runs);
+      list = at_.optional(runs);
+      if (!list.exists()) local = usual_attention();
       for (const Cursor& run : list.items()) {
         const std::vector<Cursor> parts = run.items();
         if (parts.size() != 2) return list.error("E0111", "a run of layers is their attention and a number", "");
@@ -121,7 +135,9 @@ class ConfigReader : public ConfigKeys {
     }
     if (at_.findings().failed()) return;
     if (std::ssize(local) != model.layers)
-      return list.error("E0111", fmt::format("attention of {} layers for a model of {}", local.size(), model.layers));
+      return (list.exists() ? list : at_)
+          .error("E0111", fmt::format("attention of {} layers for a model of {}", local.size(), model.layers),
+                 fmt::format("`{}` that repeat to as many layers as the model has", runs));
     place_windows(list, local, model);
   }
 
@@ -203,6 +219,7 @@ class ConfigReader : public ConfigKeys {
   void rope_scaling(Model& model) override {
     Cursor at = at_.optional("rope_scaling");
     if (!at.is_map()) at = at_.optional("rope_parameters");
+    if (at.is_map() || at_.has("rope_scaling")) model.rope_scaling = {};  // else the class's own
     if (!at.is_map()) return;
     if (const Cursor full = at.optional("full_attention"); full.is_map()) at = full;
     const std::string kind = at.optional(at.has("rope_type") ? "rope_type" : "type").text("default");
@@ -218,6 +235,8 @@ class ConfigReader : public ConfigKeys {
       s.kind = RopeKind::yarn;
       s.low = number("beta_slow", 1), s.high = number("beta_fast", 32);
       s.whole_pairs = at.optional("truncate").boolean(true);
+    } else if (kind == "longrope" || kind == "su") {
+      return longrope(at, model);
     } else {
       const double alpha = number("alpha", 0);
       if (kind == "dynamic" && alpha > 0) {  // HunYuan's: a larger base, whatever the sequence
@@ -244,9 +263,21 @@ class ConfigReader : public ConfigKeys {
       s.attention = number("attention_factor", both ? yarn_attention(s.factor, mscale) / yarn_attention(s.factor, all)
                                                     : yarn_attention(s.factor));
       // Only DeepSeek's classes multiply scores by it.
-      if (model.family == Family::deepseek_v2 || model.family == Family::deepseek_v3) s.score_weight = all;
+      if (model.family == Family::deepseek_v2 || model.family == Family::deepseek_v3 ||
+          model.family == Family::deepseek_v32)
+        s.score_weight = all;
     }
     model.rope_scaling = s;
+  }
+
+  void unlimited(const char* key, const char* why) override {
+    const Cursor list = at_.optional(key);
+    if (!list.is_sequence()) return;
+    const std::vector<Cursor> bounds = list.items();
+    constexpr double kNone = 1e30;  // files have Infinity, or the largest number there is
+    const auto number = [](const Cursor& at) { return std::strtod(at.scalar_text().c_str(), nullptr); };
+    if (bounds.size() != 2 || number(bounds[0]) > 0 || number(bounds[1]) < kNone)
+      list.error("E0111", fmt::format("a finite `{}` is not supported: {}", key, why), "[0.0, Infinity]");
   }
 
   void refuse(const char* key, const std::string& message, const std::string& help) override {
@@ -257,6 +288,13 @@ class ConfigReader : public ConfigKeys {
   [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
 
  private:
+  /// GPT-Neo's class: 24 layers, every second one local.
+  [[nodiscard]] static std::vector<bool> usual_attention() {
+    constexpr std::size_t kLayers = 24;
+    std::vector<bool> local(kLayers);
+    for (std::size_t i = 0; i < kLayers; ++i) local[i] = i % 2 == 1;
+    return local;
+  }
   /// Of a list with a number for each layer (HunYuan) the first. E0111 unless all are the same.
   [[nodiscard]] static Cursor one_for_all(const Cursor& at) {
     if (!at.is_sequence()) return at;
@@ -267,6 +305,24 @@ class ConfigReader : public ConfigKeys {
         break;
       }
     return items.empty() ? at : items.front();
+  }
+  /// Phi-3's, in whose first files it is called su. The lengths before and after decide attention's factor, unless the
+  /// file says it (phimoe: one for short sequences, and one for long ones).
+  void longrope(const Cursor& at, Model& model) {
+    constexpr double kMost = 1e6;
+    constexpr const char* kBefore = "original_max_position_embeddings";
+    RopeScaling s;
+    s.kind = RopeKind::longrope;
+    const Cursor before = at.optional(kBefore).exists() ? at.optional(kBefore) : at_.optional(kBefore);
+    s.original = before.integer(1, kMostSequence, model.max_sequence);
+    const double longer = static_cast<double>(model.max_sequence) / static_cast<double>(s.original);
+    const double factor = before.exists() ? longer : at.optional("factor").number(0, kMost, 1);
+    s.divisors = read_divisors(at.at("short_factor"));
+    s.long_divisors = read_divisors(at.at("long_factor"));
+    const double usual = at.optional("attention_factor").number(0, kMost, longrope_attention(factor, s.original));
+    s.attention = at.optional("short_mscale").number(0, kMost, usual);
+    s.long_attention = at.optional("long_mscale").number(0, kMost, usual);
+    model.rope_scaling = std::move(s);
   }
   /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th.
   void place_windows(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
@@ -291,11 +347,13 @@ class ConfigReader : public ConfigKeys {
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
     if (std::ssize(blocks) > kMostLayers)
       return (at.exists() ? at : at_)
-          .error("E0111", fmt::format("a pattern of {} layers; at most {}", blocks.size(), kMostLayers));
+          .error("E0111", fmt::format("a pattern of {} layers; at most {}", blocks.size(), kMostLayers),
+                 "a shorter pattern");
     if (model.layers == 0) model.layers = std::ssize(blocks);
     if (std::ssize(blocks) != model.layers && !at_.findings().failed())
       return (at.exists() ? at : at_)
-          .error("E0111", fmt::format("a pattern of {} layers for a model of {}", blocks.size(), model.layers));
+          .error("E0111", fmt::format("a pattern of {} layers for a model of {}", blocks.size(), model.layers),
+                 "one entry for each of `num_hidden_layers`");
     model.pattern = shortest_period(std::move(blocks));
   }
   /// The first of several names that the file has; an empty cursor if it has none.
@@ -439,7 +497,8 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
   if (!keys.assumed().empty())
     m.sources.push_back(fmt::format("the file leaves out {}: the class's own", fmt::join(keys.assumed(), ", ")));
   const bool whole = part.path.empty();
-  if (!whole || root.has("vision_config") || root.has("audio_config") || root.has("img_processor"))
+  if (!whole || root.has("vision_config") || root.has("audio_config") || root.has("img_processor") ||
+      root.has("audio_processor"))
     m.sources.insert(m.sources.begin(),
                      fmt::format("its language model alone{}: what reads images or sound is left out",
                                  whole ? "" : " (" + part.path + ")"));

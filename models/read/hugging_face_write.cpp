@@ -1,5 +1,6 @@
 // Model to config.json, for weights that other programs will read.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <map>
@@ -59,6 +60,7 @@ class ConfigWriter : public ConfigKeys {
     put(key, "[" + all + "]");
   }
   void expert_layers(const char*, const std::vector<bool>&, Model&) override {}
+  void sparse_layers(const char*, Model&) override {}
   void layer_types(Model&) override {}
   void attention_types(const char* runs, const char*, Model& model) override {
     std::string all;
@@ -103,7 +105,7 @@ class ConfigWriter : public ConfigKeys {
   void rope_scaling(Model& model) override {
     const RopeScaling& s = model.rope_scaling;
     switch (s.kind) {
-      case RopeKind::none: return;
+      case RopeKind::none: return put("rope_scaling", "null");
       case RopeKind::linear:
         return put("rope_scaling", fmt::format(R"({{"rope_type": "linear", "factor": {}}})", s.factor));
       case RopeKind::llama3:
@@ -111,6 +113,15 @@ class ConfigWriter : public ConfigKeys {
                    fmt::format(R"({{"rope_type": "llama3", "factor": {}, "original_max_position_embeddings": {}, )"
                                R"("low_freq_factor": {}, "high_freq_factor": {}}})",
                                s.factor, s.original, s.low, s.high));
+      case RopeKind::longrope:
+        put("original_max_position_embeddings", fmt::format("{}", s.original));
+        return put("rope_scaling",
+                   fmt::format(R"({{"rope_type": "longrope", "short_factor": [{}], "long_factor": [{}], )"
+                               R"("original_max_position_embeddings": {}, {}}})",
+                               fmt::join(s.divisors, ", "), fmt::join(s.long_divisors, ", "), s.original,
+                               s.attention == s.long_attention ? fmt::format(R"("attention_factor": {})", s.attention)
+                                                               : fmt::format(R"("short_mscale": {}, "long_mscale": {})",
+                                                                             s.attention, s.long_attention)));
       case RopeKind::yarn: break;
     }
     put("rope_scaling",
@@ -119,6 +130,7 @@ class ConfigWriter : public ConfigKeys {
                     s.factor, s.original, s.low, s.high, s.whole_pairs, s.attention,
                     s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
   }
+  void unlimited(const char*, const char*) override {}
   void refuse(const char*, const std::string&, const std::string&) override {}
   void remark(const std::string&) override {}
   [[nodiscard]] bool given(const char*) const override { return false; }
@@ -169,6 +181,7 @@ const char* difference(const Model& given, const Model& again) {
   if (a.token_types != b.token_types) return "its token types";
   if (a.next_sentence != b.next_sentence || a.masked_fraction != b.masked_fraction) return "its heads";
   if (!(a.experts == b.experts)) return "its experts";
+  if (!(a.indexer == b.indexer)) return "which tokens its attention reads";
   if (!(a.latent == b.latent)) return "its latent attention";
   if (a.pattern != b.pattern || !(a.ssm == b.ssm)) return "its pattern of layers, or its state spaces";
   if (a.embedding_scale != b.embedding_scale || a.residual_scale != b.residual_scale || a.logit_scale != b.logit_scale)

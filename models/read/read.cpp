@@ -155,6 +155,14 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         "causal: true, or other positions");
   needs("position_offset", m.position_offset == 0 || m.positions == Positions::learned,
         "rows before the first position need a position table", "positions: learned, or position_offset: 0");
+  const std::int64_t turned = m.latent.any() ? m.latent.rope : m.rotary_columns();
+  const auto of_each_pair = [&](const std::vector<double>& all) { return std::ssize(all) == turned / 2; };
+  const RopeScaling& s = m.rope_scaling;
+  if (s.kind == RopeKind::longrope && !(of_each_pair(s.divisors) && of_each_pair(s.long_divisors)))
+    report(root.optional("rope_scaling"),
+           fmt::format("{} and {} divisors for the {} pairs of a head that rotate", s.divisors.size(),
+                       s.long_divisors.size(), turned / 2),
+           "one for each pair, in both lists");
   check_pattern(root, m);
   check_experts(root, m);
   check_latent(root, m);
@@ -276,6 +284,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.attention_gate = at.optional("attention_gate").boolean(m.attention_gate);
   m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
+  if (const Cursor indexer = at.optional("indexer"); indexer.exists()) m.indexer = read_indexer(indexer);
   const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
   if (experts.exists()) m.experts = read_experts(experts, m);
   if (const Cursor further = at.optional("further_prediction"); further.exists()) {
@@ -423,7 +432,8 @@ std::string write_model(const Model& m, int indent) {
   if (m.further.any())
     line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));
   out += state_space_text(m.ssm, margin) + pattern_text(m.pattern, margin);
-  out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
+  out +=
+      latent_text(m.latent, margin) + indexer_text(m.indexer, margin) + experts_text(m.experts, usual.experts, margin);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
   if (m.lora.any()) line("lora", lora_text(m.lora));
   write_sources(out, m, margin);

@@ -27,8 +27,8 @@ constexpr UnreadSign kUnreadSigns[] = {
     {"linear_attn_config", "some layers are Kimi Delta Attention, a linear attention"},
     {"linear_attn_alpha_factor", "some layers are lightning attention, a linear attention"},
     {"layernorm_linear_attention_alpha", "some layers are lightning attention, a linear attention"},
-    {"index_topk", "attention reads only the tokens that an indexer picks"},
     {"sparse_attention_config", "attention reads only chosen blocks of tokens"},
+    {"index_topk", "attention reads only the tokens that an indexer picks"},
     {"compress_ratios", "attention reads runs of tokens in a compressed form"},
     {"hc_mult", "several residual streams are mixed between layers"},
     {"o_lora_rank", "attention's last product is two narrow ones"},
@@ -59,6 +59,10 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"step3", "what its layers with and without a window each have is not known"},
     {"minimax_text_01", "some layers are lightning attention, a linear attention"},
     {"minimaxtext01", "some layers are lightning attention, a linear attention"},
+    {"lfm2", "some layers are short convolutions between gates"},
+    {"zamba", "layers share the weights of their attention"},
+    {"falcon_h1", "attention and a state space work side by side in a layer"},
+    {"falconh1", "attention and a state space work side by side in a layer"},
     {"persimmon", "heads of q and k have LayerNorms of their own"},
     {"gpt_neox_japanese", "attention's product into the residual has a bias in the last layer alone"},
     {"xglm", "positions are sines that are added to the tokens"},
@@ -69,8 +73,6 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"mamba", "state spaces are Mamba's first form"},
     {"falcon_mamba", "state spaces are Mamba's first form"},
 };
-
-constexpr const char* kOwnForm = "in orrery's own form (docs/formats.md, model.yaml)";
 
 bool says_something(const Cursor& at, const char* key) {
   const Cursor value = at.optional(key);

@@ -6,6 +6,9 @@
 
 namespace orrery::models {
 
+/// Where to go with a model that no class describes, for hints.
+inline constexpr const char* kOwnForm = "in orrery's own form (docs/formats.md, model.yaml)";
+
 struct Unread {
   std::string why;   ///< empty: nothing in the file says so
   std::string help;  ///< what works instead

@@ -148,7 +148,7 @@ double slot_bytes_that_hold(const PlanSpec& spec, const models::Model& model) {
   const std::int64_t rows = slot_of(spec, e).most * spec.mesh.expert;
   // Rows as sent, as arrived, as made and as come back; before and after the activation.
   const std::int64_t inner = models::traits_of(model.activation).gated ? 3 : 2;
-  const std::int64_t columns = 4 * model.hidden + inner * (e.hidden / spec.mesh.expert_ways());
+  const std::int64_t columns = 4 * e.columns(model.hidden) + inner * (e.hidden / spec.mesh.expert_ways());
   const std::int64_t layers = (model.expert_layers(model.blocks()) + spec.places() - 1) / spec.places();  // of a chunk
   const bool again = spec.recomputation.what == Recompute::full && !spec.recomputation.layers;
   const std::int64_t kept = again ? 1 : layers * most_passes_held(spec);

@@ -112,9 +112,11 @@ void masked_rules(const Proposed& p, BrokenRules& broken) {
 void distance_rules(const Proposed& p, BrokenRules& broken) {
   const bool windowed = p.model.window > 0 && p.model.window < p.spec.shape.sequence;
   const bool slopes = p.model.positions == models::Positions::alibi;
-  broken.rule(p.spec.mesh.context == 1 || !(windowed || slopes), "P104", [&] {
-    const std::string why = windowed ? fmt::format("sees {} tokens of {}", p.model.window, p.spec.shape.sequence)
-                                     : std::string("adds slopes on distances");
+  const bool chosen = p.model.indexer.any();
+  broken.rule(p.spec.mesh.context == 1 || !(windowed || slopes || chosen), "P104", [&] {
+    const std::string why = chosen     ? std::string("reads chosen tokens alone")
+                            : windowed ? fmt::format("sees {} tokens of {}", p.model.window, p.spec.shape.sequence)
+                                       : std::string("adds slopes on distances");
     return fmt::format("ring attention masks blocks of keys, but {} {}", p.model.name, why);
   });
 }

@@ -215,6 +215,15 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
                      model.name),
          "experts: {scores: softmax_chosen} trains the same layers with a softmax over the chosen experts",
          {}}};
+  if (model.indexer.any())
+    return {
+        {base::Severity::error,
+         "E0669",
+         {},
+         fmt::format("{}'s attention reads only tokens that an indexer chooses, which is predicted, and not executed",
+                     model.name),
+         "without `indexer` the same layers train with attention to all tokens",
+         {}}};
   if (const char* alone = on_cpu_alone(model); alone != nullptr && cluster.device().kind == clusters::DeviceKind::gpu)
     return {{base::Severity::error,
              "E0669",

@@ -174,9 +174,9 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "`zero_stage: 2`, or `compression: {group: 0}`"},
     {"P102", "compression.start without PowerSGD", "`compression: {start}` without PowerSGD: nothing starts",
      "`compression: {gradients: powersgd}`, or no start"},
-    {"P104", "context parallelism with windows or ALiBi",
-     "Context parallelism for a model whose attention depends on distances: a sliding window shorter than the "
-     "sequence, or ALiBi's slopes",
+    {"P104", "context parallelism with windows, ALiBi or chosen tokens",
+     "Context parallelism for a model whose attention depends on distances or a choice: a sliding window shorter than "
+     "the sequence, ALiBi's slopes, or tokens that an `indexer` chooses",
      "`context: 1`; tensor and sequence parallelism split such models"},
     {"P111", "a custom order without passes, or passes without a custom order",
      "`schedule: custom` without `passes`, or `passes` beside another order",

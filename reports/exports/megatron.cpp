@@ -81,6 +81,7 @@ void expert_flags(Handover& h, Flags& f) {
   h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
           "experts without biases, or gpt-oss's own recipe");
   h.needs(e.scores != Scores::sparse_mixer, "routers that draw their experts", "`scores: softmax_chosen`");
+  h.needs(e.narrow == 0, "experts that work on narrower copies of tokens", "`narrow: 0`");
   h.needs(!s.tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
   h.needs(!sigmoid || e.normalised || one, "weights from sigmoids that are not divided by their sum",
           "`normalised: true`");
@@ -134,6 +135,8 @@ void rope_scaling_flags(Handover& h, Flags& f) {
     case models::RopeKind::linear:
       h.needs(s.factor == std::floor(s.factor), "rotary positions scaled by a fraction", "a whole `factor`");
       return f.add("rotary-seq-len-interpolation-factor", static_cast<std::int64_t>(s.factor));
+    case models::RopeKind::longrope:
+      return h.needs(false, "rotary pairs with a divisor each", "leave `rope_scaling` out");
     case models::RopeKind::llama3: {
       constexpr std::int64_t kTokens = 8192;
       h.needs(s.original == kTokens && s.low == 1 && s.high == 4, "scaled rotary positions with other bounds",
@@ -184,6 +187,7 @@ std::string model_flags(Handover& h) {
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
   h.needs(m.norm_weight && (m.normalisation == models::Normalisation::rms_norm || m.norm_bias),
           "norms without weights, or LayerNorms without biases", "RMSNorm, or LayerNorms with biases, with weights");
+  h.needs(!m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
   h.needs(!m.attention_gate, "a gate of attention's output", "models without `attention_gate`");
   h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");

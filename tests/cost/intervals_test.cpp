@@ -59,6 +59,8 @@ TEST(Intervals, AreAsWideAsElsewhereWhereTheStackHasNoGround) {
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, false, true}), ::testing::HasSubstr("none of adapters"));
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, true, false, true}),
               ::testing::HasSubstr("none of them of state spaces or gated delta networks"));
+  EXPECT_THAT(basis_text(known, stack, true, false, {&a100, true, false, false, true}),
+              ::testing::HasSubstr("none of them of attention to chosen tokens"));
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, false}), ::testing::Not(::testing::HasSubstr("none")));
   known.spreads.push_back({"described-only", true, {0.95, 1.05}, {0.9, 1.1}, 0});
   stack.name = "described-only";

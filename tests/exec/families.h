@@ -45,7 +45,8 @@ inline void make_mixture(models::Model& m) {
   if (m.family == Family::mixtral || m.family == Family::granite_moe || m.family == Family::granite_moe_shared)
     m.ffn_hidden = 24;
   if (m.family == Family::llama4 || m.family == Family::granite_moe_shared || m.family == Family::hunyuan_moe ||
-      m.family == Family::bailing_moe)
+      m.family == Family::bailing_moe || m.family == Family::solar_open || m.family == Family::exaone_moe ||
+      m.family == Family::afmoe)
     m.experts.shared = 24;
 }
 
@@ -61,11 +62,11 @@ inline void make_hybrid(models::Model& m) {
     m.pattern = {mamba, mlp, {Mixer::attention, Feed::none}, mlp};
   } else if (m.family == Family::mamba2) {
     m.pattern = {mamba};
-  } else if (m.family == Family::qwen3_next) {
+  } else if (m.family == Family::qwen3_next || m.family == Family::qwen3_5 || m.family == Family::qwen3_5_moe) {
     m.ssm = {.heads = 4, .width = 8, .groups = 2, .state = 6, .taps = 4, .chunk = 5, .conv_bias = false};
-    make_mixture(m);
-    m.experts.shared = 16;
-    m.pattern = {{Mixer::delta, Feed::experts}, {Mixer::attention, Feed::experts}};
+    const Feed feed = m.family == Family::qwen3_5 ? Feed::mlp : Feed::experts;
+    if (feed == Feed::experts) make_mixture(m), m.experts.shared = 16;
+    m.pattern = {{Mixer::delta, feed}, {Mixer::attention, feed}};
   } else {
     m.pattern = {{Mixer::mamba, Feed::mlp}, {Mixer::attention, Feed::mlp}};
   }
@@ -89,17 +90,19 @@ inline void make_family(models::Model& m, models::Family family) {
   if (family == Family::mistral || family == Family::phi3) m.window = 6;
   if (models::traits_of(family).mixture) make_mixture(m);
   if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
-      family == Family::granite_hybrid || family == Family::qwen3_next)
+      family == Family::granite_hybrid || family == Family::qwen3_next || family == Family::qwen3_5 ||
+      family == Family::qwen3_5_moe)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;
-  if (family == Family::granite || family == Family::granite_hybrid || family == Family::granite_moe ||
-      family == Family::granite_moe_shared)
+  if (family == Family::minicpm || family == Family::granite || family == Family::granite_hybrid ||
+      family == Family::granite_moe || family == Family::granite_moe_shared)
     m.embedding_scale = 3, m.residual_scale = 0.4, m.logit_scale = 0.5;
   if (family == Family::cohere) m.logit_scale = 0.25;
-  if (family == Family::olmo3 || family == Family::exaone4) m.window = 4, m.window_period = 2;
+  const bool exaone = family == Family::exaone4 || family == Family::exaone_moe || family == Family::afmoe;
+  if (family == Family::olmo3 || exaone) m.window = 4, m.window_period = 2;
   if (family == Family::gpt_neo) m.window = 4;
-  if (family == Family::exaone4) m.unrotated_period = 2;
+  if (exaone) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;
   if (family != Family::gemma2 && family != Family::gemma3) return;

@@ -72,6 +72,28 @@ std::vector<FamilyCase> family_cases() {
                             .alternates = true},
                            24, 20));
   all.push_back(llama_like("phi3", Family::phi3, 8, {.fused = true, .window = 6}, 15));
+  // Phi-4 mini's rotation: three quarters of a head turn. 16 tokens are more than 8, and not more than 16.
+  const std::vector<double> divisors = {1.5, 4, 9}, near = {1, 1.25, 1.5};
+  for (const bool is_long : {true, false}) {
+    all.push_back(llama_like(is_long ? "phi3_longrope" : "phi3_longrope_short", Family::phi3, 8,
+                             {.fused = true,
+                              .turned = 6,
+                              .window = 6,
+                              .divisors = is_long ? divisors : near,
+                              .turned_by = is_long ? 1.3 : 1.2},
+                             15));
+    all.back().set = [=](models::Model& m) {
+      m.rotary_share = 0.75;
+      m.rope_scaling = {.kind = models::RopeKind::longrope,
+                        .original = is_long ? 8 : 16,
+                        .attention = 1.2,
+                        .divisors = near,
+                        .long_divisors = divisors,
+                        .long_attention = 1.3};
+    };
+  }
+  all.push_back(
+      llama_like("minicpm", Family::minicpm, 8, {.tied = true, .embeddings = 3, .residuals = 0.4, .logits = 0.5}, 20));
   all.push_back(llama_like("nemotron", Family::nemotron, 8,
                            {.one = 1,
                             .layer_norms = true,
@@ -243,6 +265,27 @@ std::vector<FamilyCase> family_cases() {
               {{"model.word_embeddings", "model.embed_tokens"},
                {"attention.query_key_value", "self_attn.qkv_proj"},
                {"attention.dense", "self_attn.o_proj"}});
+  // Their balancing biases are no parameters: a file without them has none.
+  const auto routed = [&](const char* name, Family family, ref::LlamaLike how, const char* router, std::size_t tensors,
+                          bool scaled) {
+    how.feed = [=](const ref::File& f, const std::string& at, const ref::Matrix& x) {
+      return ref::sigmoid_moe(f, at, x, router, 2.5);
+    };
+    all.push_back(llama_like(name, family, 8, how, tensors));
+    all.back().set = [=](models::Model& m) {
+      m.experts.balance_bias = false;
+      m.experts.bias_rate = 0;
+      m.experts.weight_scale = 2.5;
+      m.scaled_embedding = scaled;
+    };
+  };
+  routed("solar_open", Family::solar_open, {.theta = 1e6}, "gate", 3 + 2 * (2 + 4 + 1 + 3 + 4 * 3), false);
+  ref::LlamaLike k_exaone = {.head_norms = true, .window = 4, .alternates = true, .unrotated = 2};
+  routed("exaone_moe", Family::exaone_moe, k_exaone, "gate", 3 + 2 * (2 + 6 + 1 + 3 + 4 * 3), false);
+  ref::LlamaLike trinity = k_exaone;
+  trinity.sandwich = trinity.scaled = trinity.gated_attention = true;
+  trinity.before_mlp = "pre_mlp_layernorm", trinity.after_mlp = "post_mlp_layernorm";
+  routed("afmoe", Family::afmoe, trinity, "router.gate", 3 + 2 * (4 + 7 + 1 + 3 + 4 * 3), true);
   const auto letters = [&](const char* name, Family family, const std::string& pattern, std::size_t tensors) {
     all.push_back({name, family, nullptr,
                    [=](const ref::File& f, const std::vector<int>& ids) {
@@ -251,6 +294,14 @@ std::vector<FamilyCase> family_cases() {
                    tensors});
   };
   letters("nemotron_h", Family::nemotron_h, "M-*-", 3 + 9 + 3 + 5 + 3);
+  // Experts of two tensors each, the shared one, a router, both products of the copies, and a norm.
+  letters("nemotron_h_narrow", Family::nemotron_h, "ME*E", 3 + 9 + 5 + 2 * (2 * 4 + 2 + 1 + 2 + 1));
+  all.back().set = [](models::Model& m) {
+    for (const std::size_t i : {1U, 3U}) m.pattern[i].feed = models::Feed::experts;
+    m.experts.count = 4, m.experts.chosen = 2, m.experts.hidden = 24, m.experts.narrow = 12, m.experts.shared = 40;
+    m.experts.balance_bias = false, m.experts.bias_rate = 0;
+    m.experts.weight_scale = 5;
+  };
   letters("mamba2", Family::mamba2, "MM", 3 + 9 + 9);
   const auto bamba = [&](const char* name, Family family, const ref::Bamba& how, std::size_t tensors) {
     all.push_back({name, family, [](models::Model& m) { m.ssm.norm_groups = 1; },
@@ -273,12 +324,17 @@ std::vector<FamilyCase> family_cases() {
     for (models::BlockParts& parts : m.pattern) parts.feed = models::Feed::experts;
     m.experts = {.count = 4, .chosen = 2, .hidden = 24, .shared = 24, .normalised = true};
   };
+  const auto delta = [&](const char* name, Family family, std::size_t tensors) {
+    all.push_back(
+        {name, family, nullptr,
+         [](const ref::File& f, const std::vector<int>& ids) { return ref::qwen3_next(f, sizes(8), {}, 2, 2, ids); },
+         tensors});
+  };
   // A block: both norms, 7 tensors of a gated delta network or 6 of attention; a router, 4 experts, a shared one and
-  // its gate.
-  all.push_back(
-      {"qwen3_next", Family::qwen3_next, nullptr,
-       [](const ref::File& f, const std::vector<int>& ids) { return ref::qwen3_next(f, sizes(8), {}, 2, 2, ids); },
-       3 + 2 * (2 + 1 + 12 + 4) + 7 + 6});
+  // its gate. Qwen3.5's has two tensors more, and an MLP or experts in two tensors.
+  delta("qwen3_next", Family::qwen3_next, 3 + 2 * (2 + 1 + 12 + 4) + 7 + 6);
+  delta("qwen3_5", Family::qwen3_5, 3 + 2 * (2 + 3) + 9 + 6);
+  delta("qwen3_5_moe", Family::qwen3_5_moe, 3 + 2 * (2 + 1 + 2 + 4) + 9 + 6);
   return all;
 }
 
@@ -374,6 +430,27 @@ double reference_loss(const FamilyCase& one, const Trial& trial, const ref::File
     total += ref::loss_of(one.logits(file, part(tokens)), part(targets));
   }
   return total / static_cast<double>(s.shape.batch);
+}
+
+// As transformers 5 and 4 name the language model within one of text and images.
+TEST(FamilyNames, OfALanguageModelWithinALargerOneAreFound) {
+  FamilyCase one = llama_like("qwen3", Family::qwen3, 16, {.head_norms = true}, 25);
+  Trial trial = trial_of(one);
+  trial.steps = 1;
+  trial.gradients_at = {};
+  const ref::File file = random_file(trial.model);
+  std::vector<double> losses;
+  for (const auto& [model, head] : std::vector<std::pair<std::string, std::string>>{
+           {"model.", ""}, {"model.language_model.", ""}, {"language_model.model.", "language_model."}}) {
+    ref::File named;
+    for (const auto& [name, weights] : file)
+      named[name.starts_with("model.") ? model + name.substr(6) : head + name] = weights;
+    trial.training.initial_weights = written(named, "within");
+    losses.push_back(testing::train(trial).steps.at(0).loss);
+    ::unlink(trial.training.initial_weights.c_str());
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
 }
 
 class FamilyModel : public ::testing::TestWithParam<FamilyCase> {

@@ -98,18 +98,18 @@ inline Matrix rms_norm(const File& file, const std::string& name, const Matrix& 
 }
 /// rotate_half over the first `turned` columns of each head of width `dim`; or, with `adjacent`, each two columns that
 /// stand side by side.
-inline Matrix rotary(const Matrix& x, std::size_t dim, std::size_t turned, double theta = 10000,
-                     bool adjacent = false) {
+inline Matrix rotary(const Matrix& x, std::size_t dim, std::size_t turned, double theta = 10000, bool adjacent = false,
+                     const std::vector<double>& divisors = {}, double attention = 1) {
   Matrix y = x;
   for (std::size_t t = 0; t < x.rows; ++t)
     for (std::size_t first = 0; first < x.columns; first += dim)
       for (std::size_t i = 0; i < turned / 2; ++i) {
-        const double angle =
-            static_cast<double>(t) * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(turned));
+        const double angle = static_cast<double>(t) / (divisors.empty() ? 1 : divisors.at(i)) *
+                             std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(turned));
         const std::size_t one = first + (adjacent ? 2 * i : i), other = adjacent ? one + 1 : one + turned / 2;
         const double a = x(t, one), b = x(t, other);
-        y(t, one) = a * std::cos(angle) - b * std::sin(angle);
-        y(t, other) = b * std::cos(angle) + a * std::sin(angle);
+        y(t, one) = attention * (a * std::cos(angle) - b * std::sin(angle));
+        y(t, other) = attention * (b * std::cos(angle) + a * std::sin(angle));
       }
   return y;
 }
@@ -235,6 +235,9 @@ struct LlamaLike {
   bool parallel = false;                             ///< Command R: attention and MLP read one norm
   bool after_alone = false;                          ///< OLMo 2: `sandwich` without the norms before
   double embeddings = 1, residuals = 1, logits = 1;  ///< Granite's multipliers
+  std::vector<double> divisors = {};                 ///< longrope: of each pair's rate
+  double turned_by = 1;                              ///< longrope: factor on cosines and sines
+  bool gated_attention = false;                      ///< Trinity: a gate of attention's output
   /// In place of the MLP: of a layer's weights, whose names begin so, and the norm's output.
   std::function<Matrix(const File&, const std::string&, const Matrix&)> feed = nullptr;
 };
@@ -270,20 +273,23 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     if (!a.alternates || i % 2 == 0) how.window = a.window;
     if (a.unrotated == 0 || (i + 1) % a.unrotated != 0) {
       const double theta = how.window > 0 && a.window_theta > 0 ? a.window_theta : a.theta;
-      q = rotary(q, s.dim, turned, theta, a.adjacent);
-      k = rotary(k, s.dim, turned, theta, a.adjacent);
+      q = rotary(q, s.dim, turned, theta, a.adjacent, a.divisors, a.turned_by);
+      k = rotary(k, s.dim, turned, theta, a.adjacent, a.divisors, a.turned_by);
     }
     if (a.late_norms[0]) {
       q = rms_norm(f, at + a.late_norms[0], q, a.epsilon, a.one);
       k = rms_norm(f, at + a.late_norms[1], k, a.epsilon, a.one);
     }
     Matrix h = attend(q, k, v, s.dim, how);
+    if (a.gated_attention)
+      h = times(h, each(linear(f, at + "self_attn.gate_proj", n), [](double z) { return 1 / (1 + std::exp(-z)); }));
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, times_all(h, a.residuals));
     const Matrix m = a.parallel ? n : a.after_alone ? x : norm(at + (a.sandwich ? a.before_mlp : a.norm_2), x);
     if (a.feed) {
-      x = plus(x, times_all(a.feed(f, at, m), a.residuals));
+      const Matrix g = a.feed(f, at, m);
+      x = plus(x, times_all(a.sandwich ? norm(at + a.after_mlp, g) : g, a.residuals));
       continue;
     }
     Matrix inner(0, 0);
@@ -343,6 +349,37 @@ inline Matrix hunyuan_moe(const File& f, const std::string& at, const Matrix& x)
     return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
   });
   return plus(y, gated_mlp(f, moe + "shared_mlp.", x));
+}
+
+/// DeepSeek-V3's routing without groups and biases: the two largest sigmoids, divided by their sum, times `scale`.
+/// `expert(e, x)`: the rows of x through expert e.
+inline Matrix by_sigmoids(const Matrix& x, const Matrix& logits, double scale,
+                          const std::function<Matrix(std::size_t, const Matrix&)>& expert) {
+  // A softmax of log sigmoids over the chosen is just that.
+  const Matrix logs = each(logits, [](double z) { return -std::log1p(std::exp(-z)); });
+  return each(mixture(x, logs, 2, expert), [&](double y) { return scale * y; });
+}
+
+/// Solar Open's and K-EXAONE's mixture, and under another name of the router Trinity's.
+inline Matrix sigmoid_moe(const File& f, const std::string& at, const Matrix& x, const char* router, double scale) {
+  const std::string moe = at + "mlp.";
+  const Matrix y = by_sigmoids(x, linear(f, moe + router, x), scale, [&](std::size_t e, const Matrix& rows) {
+    return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
+  });
+  return plus(y, gated_mlp(f, moe + "shared_experts.", x));
+}
+
+/// Nemotron 3 Super's: experts work on a narrower copy of the token, the shared one on itself.
+inline Matrix narrow_moe(const File& f, const std::string& at, const Matrix& x, double scale) {
+  const auto mlp = [&](const std::string& name, const Matrix& rows) {
+    return linear(f, name + "down_proj",
+                  each(linear(f, name + "up_proj", rows), [](double v) { return v > 0 ? v * v : 0; }));
+  };
+  const Matrix copies = linear(f, at + "fc1_latent_proj", x);
+  const Matrix sums = by_sigmoids(copies, linear(f, at + "gate", x), scale, [&](std::size_t e, const Matrix& rows) {
+    return mlp(at + "experts." + std::to_string(e) + ".", rows);
+  });
+  return plus(linear(f, at + "fc2_latent_proj", sums), mlp(at + "shared_experts.", x));
 }
 
 /// Ling's: a softmax over the chosen, beside an MLP that every token takes if there is one.
@@ -430,6 +467,7 @@ inline Matrix of_letters(const File& f, const Sizes& s, const std::string& lette
     if (letters[i] == '*')
       h = linear(f, at + "o_proj",
                  attend(linear(f, at + "q_proj", n), linear(f, at + "k_proj", n), linear(f, at + "v_proj", n), s.dim));
+    if (letters[i] == 'E') h = narrow_moe(f, at, n, 5);
     if (letters[i] == '-')
       h = linear(f, at + "down_proj", each(linear(f, at + "up_proj", n), [](double v) { return v > 0 ? v * v : 0; }));
     x = plus(x, h);

@@ -67,6 +67,13 @@ inline const Mixture kMixtures[] = {
        m.experts.first_dense = 1;
        m.experts.shared = 16;
      }},
+    {"narrow_copies",
+     [](models::Model& m) {
+       m.experts.narrow = 20;
+       m.experts.shared = 16;
+       m.experts.scores = models::Scores::sigmoid;
+       m.experts.weight_scale = 2.5;
+     }},
     {"dropping",
      [](models::Model& m) {
        m.experts.capacity_factor = 1;

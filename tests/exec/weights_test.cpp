@@ -382,7 +382,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Exported,
                                            Family::glm4_moe, Family::cohere, Family::mpt, Family::dots1,
                                            Family::ernie_moe, Family::deepseek_v3, Family::granite_moe_shared,
                                            Family::codegen, Family::gpt_neo, Family::hunyuan_moe, Family::nanochat,
-                                           Family::bailing_moe_v2, Family::apertus, Family::qwen3_next),
+                                           Family::bailing_moe_v2, Family::apertus, Family::qwen3_next, Family::minicpm,
+                                           Family::afmoe),
                          [](const auto& one) { return std::string(models::name_of(one.param)); });
 
 TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {

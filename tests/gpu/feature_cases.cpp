@@ -137,7 +137,9 @@ struct FeatureMaker : CaseMaker {
           c.op.batch = b, c.op.sequence = t, c.op.heads = h, c.op.kv_heads = g, c.op.head_dim = d;
           c.op.rotary = turned;
           c.op.epsilon = 10000;
-          if (same) c.op.rope_scaling = {models::RopeKind::yarn, 8, 64, 1, 32, true, 1.2, 0};
+          if (same)
+            c.op.rope_scaling = {
+                .kind = models::RopeKind::yarn, .factor = 8, .original = 64, .high = 32, .attention = 1.2};
           c.in = {floats(packed)};
           c.out = {same ? in_place(0) : unset(packed)};
         }

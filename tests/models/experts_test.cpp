@@ -10,9 +10,13 @@
 #include "models/layers/expand.h"
 #include "models/read/hugging_face.h"
 #include "models/read/read.h"
+#include "tests/models/published_mixtures.h"
 
 namespace orrery::models {
 namespace experts_test {
+
+using testing::Configuration;
+using testing::configurations;
 
 Model model_of(const std::string& text, const std::string& file = "config.json") {
   const auto model = parse_model(text, file);
@@ -31,248 +35,6 @@ Model of_catalogue(const std::string& name) {
   std::stringstream text;
   text << in.rdbuf();
   return model_of(text.str(), path);
-}
-
-struct Configuration {
-  const char* name;    ///< in the catalogue; empty: not there
-  std::int64_t count;  ///< of parameters that are trained
-  double active;       ///< as published, in billions
-  double rounding;     ///< of that figure
-  const char* config;  ///< config.json without what concerns no shape
-};
-
-// Parameters are those of the files' own indices and of model cards; active ones of papers and cards.
-const std::vector<Configuration>& configurations() {
-  static const std::vector<Configuration> kAll = {
-      {"mixtral-8x7b", 46'702'792'704, 12.9, 0.05,
-       R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "attention_dropout": 0.0,
-           "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
-           "max_position_embeddings": 32768, "num_attention_heads": 32, "num_experts_per_tok": 2,
-           "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
-           "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "sliding_window": null,
-           "tie_word_embeddings": false, "vocab_size": 32000})"},
-      {"mixtral-8x22b", 140'620'634'112, 39, 0.5,
-       R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "attention_dropout": 0.0,
-           "hidden_act": "silu", "hidden_size": 6144, "initializer_range": 0.02, "intermediate_size": 16384,
-           "max_position_embeddings": 65536, "num_attention_heads": 48, "num_experts_per_tok": 2,
-           "num_hidden_layers": 56, "num_key_value_heads": 8, "num_local_experts": 8, "rms_norm_eps": 1e-05,
-           "rope_theta": 1000000, "router_aux_loss_coef": 0.001, "sliding_window": null,
-           "tie_word_embeddings": false, "vocab_size": 32000})"},
-      {"qwen3-30b-a3b", 30'532'122'624, 3.3, 0.06,
-       R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "decoder_sparse_step": 1,
-           "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
-           "intermediate_size": 6144, "max_position_embeddings": 40960, "max_window_layers": 48,
-           "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true,
-           "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
-           "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0,
-           "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false,
-           "use_sliding_window": false, "vocab_size": 151936})"},
-      {"qwen3-235b-a22b", 235'093'634'560, 22, 0.5,
-       R"({"model_type": "qwen3_moe", "attention_bias": false, "decoder_sparse_step": 1, "head_dim": 128,
-           "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 12288, "max_position_embeddings": 40960,
-           "max_window_layers": 94, "mlp_only_layers": [], "moe_intermediate_size": 1536, "norm_topk_prob": true,
-           "num_attention_heads": 64, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 94,
-           "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
-           "tie_word_embeddings": false, "vocab_size": 151936})"},
-      {"", 14'315'784'192, 2.7, 0.05,  // Qwen1.5-MoE-A2.7B
-       R"({"model_type": "qwen2_moe", "decoder_sparse_step": 1, "hidden_act": "silu", "hidden_size": 2048,
-           "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
-           "moe_intermediate_size": 1408, "norm_topk_prob": false, "num_attention_heads": 16, "num_experts": 60,
-           "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06,
-           "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 5632,
-           "sliding_window": 32768, "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})"},
-      {"", 57'408'658'944, 14, 0.5,  // Qwen2-57B-A14B
-       R"({"model_type": "qwen2_moe", "hidden_size": 3584, "intermediate_size": 18944,
-           "max_position_embeddings": 131072, "moe_intermediate_size": 2560, "norm_topk_prob": false,
-           "num_attention_heads": 28, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 28,
-           "num_key_value_heads": 4, "rope_theta": 1000000.0, "shared_expert_intermediate_size": 20480,
-           "tie_word_embeddings": false, "vocab_size": 151936})"},
-      {"deepseek-v3", 671'026'404'352, 37, 0.6,
-       R"({"architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
-           "aux_loss_alpha": 0.001, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
-           "hidden_size": 7168, "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
-           "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
-           "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
-           "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
-           "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
-           "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_theta": 10000, "routed_scaling_factor": 2.5,
-           "scoring_func": "sigmoid", "seq_aux": true, "tie_word_embeddings": false, "topk_group": 4,
-           "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 129280})"},
-      {"", 235'741'434'880, 21, 0.4,  // DeepSeek-V2
-       R"({"model_type": "deepseek_v2", "attention_bias": false, "aux_loss_alpha": 0.001, "first_k_dense_replace": 1,
-           "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 12288, "kv_lora_rank": 512,
-           "max_position_embeddings": 163840, "moe_intermediate_size": 1536, "moe_layer_freq": 1, "n_group": 8,
-           "n_routed_experts": 160, "n_shared_experts": 2, "norm_topk_prob": false, "num_attention_heads": 128,
-           "num_experts_per_tok": 6, "num_hidden_layers": 60, "num_key_value_heads": 128, "q_lora_rank": 1536,
-           "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_theta": 10000,
-           "routed_scaling_factor": 16.0, "scoring_func": "softmax", "tie_word_embeddings": false, "topk_group": 3,
-           "topk_method": "group_limited_greedy", "v_head_dim": 128, "vocab_size": 102400})"},
-      {"", 15'706'484'224, 2.4, 0.3,  // DeepSeek-V2-Lite: q is made of the token at once
-       R"({"model_type": "deepseek_v2", "first_k_dense_replace": 1, "hidden_size": 2048, "intermediate_size": 10944,
-           "kv_lora_rank": 512, "max_position_embeddings": 163840, "moe_intermediate_size": 1408, "n_group": 1,
-           "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": false, "num_attention_heads": 16,
-           "num_experts_per_tok": 6, "num_hidden_layers": 27, "num_key_value_heads": 16, "q_lora_rank": null,
-           "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "routed_scaling_factor": 1.0, "scoring_func": "softmax",
-           "topk_group": 1, "topk_method": "greedy", "v_head_dim": 128, "vocab_size": 102400})"},
-      {"gpt-oss-120b", 116'829'156'672, 5.71, 0.005,  // the card's 5.13 are without the token table's 0.58
-       R"({"architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
-           "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
-           "initializer_range": 0.02, "intermediate_size": 2880, "max_position_embeddings": 131072,
-           "model_type": "gpt_oss", "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 36,
-           "num_key_value_heads": 8, "num_local_experts": 128, "rms_norm_eps": 1e-05, "rope_theta": 150000,
-           "sliding_window": 128, "swiglu_limit": 7.0, "tie_word_embeddings": false, "vocab_size": 201088})"},
-      {"gpt-oss-20b", 20'914'757'184, 4.19, 0.005,  // gpt-oss-20b: 3.61 and the token table's 0.58
-       R"({"model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880, "intermediate_size": 2880,
-           "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention",
-                           "sliding_attention", "full_attention", "sliding_attention", "full_attention",
-                           "sliding_attention", "full_attention", "sliding_attention", "full_attention",
-                           "sliding_attention", "full_attention", "sliding_attention", "full_attention",
-                           "sliding_attention", "full_attention", "sliding_attention", "full_attention",
-                           "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
-           "max_position_embeddings": 131072, "num_attention_heads": 64, "num_experts_per_tok": 4,
-           "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32, "sliding_window": 128,
-           "vocab_size": 201088})"},
-      {"kimi-k2", 1'026'408'209'408, 32.9, 0.05,  // the card's: 1 trillion, 32 billion active
-       R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2", "attention_bias": false,
-           "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 7168, "intermediate_size": 18432,
-           "kv_lora_rank": 512, "max_position_embeddings": 131072, "moe_intermediate_size": 2048, "moe_layer_freq": 1,
-           "n_group": 1, "n_routed_experts": 384, "n_shared_experts": 1, "norm_topk_prob": true,
-           "num_attention_heads": 64, "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 64,
-           "num_nextn_predict_layers": 0, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
-           "rms_norm_eps": 1e-06, "rope_theta": 50000.0, "routed_scaling_factor": 2.827, "scoring_func": "sigmoid",
-           "topk_group": 1, "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 163840})"},
-      {"glm-4.5", 352'797'814'784, 33.6, 0.05,  // the card's 32 are without table and head (1.55)
-       R"({"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "attention_bias": true,
-           "first_k_dense_replace": 3, "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120,
-           "intermediate_size": 12288, "max_position_embeddings": 131072, "moe_intermediate_size": 1536,
-           "n_group": 1, "n_routed_experts": 160, "n_shared_experts": 1, "norm_topk_prob": true,
-           "num_attention_heads": 96, "num_experts_per_tok": 8, "num_hidden_layers": 92, "num_key_value_heads": 8,
-           "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05,
-           "rope_theta": 1000000, "routed_scaling_factor": 2.5, "topk_group": 1, "use_qk_norm": true,
-           "vocab_size": 151552})"},
-      {"glm-4.5-air", 106'852'245'504, 13.4, 0.05,  // the card's 12 are without table and head (1.24)
-       R"({"model_type": "glm4_moe", "attention_bias": true, "first_k_dense_replace": 1, "head_dim": 128,
-           "hidden_size": 4096, "intermediate_size": 10944, "max_position_embeddings": 131072,
-           "moe_intermediate_size": 1408, "n_group": 1, "n_routed_experts": 128, "n_shared_experts": 1,
-           "norm_topk_prob": true, "num_attention_heads": 96, "num_experts_per_tok": 8, "num_hidden_layers": 46,
-           "num_key_value_heads": 8, "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5,
-           "rms_norm_eps": 1e-05, "rope_theta": 1000000, "routed_scaling_factor": 1.0, "topk_group": 1,
-           "use_qk_norm": false, "vocab_size": 151552})"},
-      {"", 16'375'728'128, 2.8, 0.05,  // DeepSeekMoE 16B
-       R"({"architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "attention_bias": false,
-           "aux_loss_alpha": 0.001, "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 2048,
-           "intermediate_size": 10944, "max_position_embeddings": 4096, "moe_intermediate_size": 1408,
-           "moe_layer_freq": 1, "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": false,
-           "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 28, "num_key_value_heads": 16,
-           "rms_norm_eps": 1e-06, "rope_theta": 10000, "scoring_func": "softmax", "seq_aux": true,
-           "tie_word_embeddings": false, "vocab_size": 102400})"},
-      {"", 142'774'373'888, 14, 0.5,  // dots.llm1
-       R"({"architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "attention_bias": false,
-           "first_k_dense_replace": 1, "hidden_size": 4096, "intermediate_size": 10944,
-           "max_position_embeddings": 32768, "max_window_layers": 62, "moe_intermediate_size": 1408,
-           "n_routed_experts": 128, "n_shared_experts": 2, "norm_topk_prob": true, "num_attention_heads": 32,
-           "num_experts_per_tok": 6, "num_hidden_layers": 62, "num_key_value_heads": 32, "rms_norm_eps": 1e-05,
-           "rope_theta": 10000000, "routed_scaling_factor": 2.5, "sliding_window": null,
-           "tie_word_embeddings": false, "vocab_size": 152064})"},
-      {"", 21'825'436'160, 3, 0.5,  // ERNIE 4.5 21B-A3B
-       R"({"architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "hidden_act": "silu",
-           "hidden_size": 2560, "intermediate_size": 12288, "max_position_embeddings": 131072,
-           "moe_intermediate_size": 1536, "moe_k": 6, "moe_layer_interval": 1, "moe_layer_start_index": 1,
-           "moe_num_experts": 64, "moe_num_shared_experts": 2, "num_attention_heads": 20, "num_hidden_layers": 28,
-           "num_key_value_heads": 4, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": true,
-           "use_bias": false, "vocab_size": 103424})"},
-      {"", 228'689'748'992, 11.03, 0.01,  // MiniMax-M2: its makers' 10 are without the token table's 0.61
-       R"({"architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2", "head_dim": 128,
-           "hidden_act": "silu", "hidden_size": 3072, "intermediate_size": 1536, "max_position_embeddings": 196608,
-           "num_attention_heads": 48, "num_experts_per_tok": 8, "num_hidden_layers": 62, "num_key_value_heads": 8,
-           "num_local_experts": 256, "qk_norm_type": "per_layer", "rms_norm_eps": 1e-06, "rope_theta": 5000000,
-           "rotary_dim": 64, "scoring_func": "sigmoid", "shared_intermediate_size": 0, "tie_word_embeddings": false,
-           "use_mtp": true, "use_qk_norm": true, "use_routing_bias": true, "vocab_size": 200064})"},
-      {"", 1'334'628'352, 0.4, 0.03,  // Granite 3.0 1B-A400M
-       R"({"architectures": ["GraniteMoeForCausalLM"], "model_type": "granitemoe", "attention_bias": false,
-           "attention_multiplier": 0.015625, "embedding_multiplier": 12.0, "hidden_act": "silu", "hidden_size": 1024,
-           "intermediate_size": 512, "logits_scaling": 6.0, "max_position_embeddings": 4096,
-           "num_attention_heads": 16, "num_experts_per_tok": 8, "num_hidden_layers": 24, "num_key_value_heads": 8,
-           "num_local_experts": 32, "output_router_logits": false, "residual_multiplier": 0.22,
-           "rms_norm_eps": 1e-06, "rope_theta": 10000, "router_aux_loss_coef": 0.001, "tie_word_embeddings": true,
-           "vocab_size": 49155})"},
-      {"", 3'298'793'472, 0.88, 0.01,  // Granite 3.0 3B-A800M
-       R"({"model_type": "granitemoe", "attention_multiplier": 0.015625, "embedding_multiplier": 12.0,
-           "hidden_size": 1536, "intermediate_size": 512, "logits_scaling": 6.0, "max_position_embeddings": 4096,
-           "num_attention_heads": 24, "num_experts_per_tok": 8, "num_hidden_layers": 32, "num_key_value_heads": 8,
-           "num_local_experts": 40, "residual_multiplier": 0.22, "tie_word_embeddings": true,
-           "vocab_size": 49155})"},
-      // One layer with a shared expert, by hand: attention 4 64 64, experts 4 of 3 64 24, shared 3 64 40, router 4 64,
-      // norms 3 64, a table of 100 rows.
-      {"", 4 * 64 * 64 + 4 * 3 * 64 * 24 + 3 * 64 * 40 + 4 * 64 + 3 * 64 + 100 * 64, 0, 0.001,
-       R"({"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared", "hidden_size": 64,
-           "intermediate_size": 24, "max_position_embeddings": 64, "num_attention_heads": 4,
-           "num_experts_per_tok": 2, "num_hidden_layers": 1, "num_local_experts": 4, "residual_multiplier": 0.5,
-           "shared_intermediate_size": 40, "tie_word_embeddings": true, "vocab_size": 100})"},
-      {"", 41'873'153'344, 6.6, 0.05,  // Phi-3.5-MoE
-       R"({"architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe", "attention_bias": true,
-           "hidden_act": "silu", "hidden_size": 4096, "input_jitter_noise": 0.01, "intermediate_size": 6400,
-           "lm_head_bias": true, "max_position_embeddings": 131072, "num_attention_heads": 32,
-           "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 16,
-           "output_router_logits": false, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
-           "router_aux_loss_coef": 0.0, "router_jitter_noise": 0.01, "sliding_window": 131072,
-           "tie_word_embeddings": false, "vocab_size": 32064})"},
-      {"", 80'393'183'232, 12.75, 0.01,  // HunYuan-A13B
-       R"({"architectures": ["HunYuanMoEV1ForCausalLM"], "model_type": "hunyuan_v1_moe", "attention_bias": false,
-           "attention_head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 3072,
-           "max_position_embeddings": 32768, "mlp_bias": false, "moe_drop_tokens": false,
-           "moe_intermediate_size": [3072, 3072, 3072], "moe_layer_num_skipped": 0, "moe_topk": [8, 8, 8],
-           "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 64, "num_hidden_layers": 32,
-           "num_key_value_heads": 8, "num_shared_expert": [1, 1, 1], "rms_norm_eps": 1e-05,
-           "rope_scaling": {"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
-                            "mscale_all_dim": 1.0, "type": "dynamic"},
-           "rope_theta": 10000.0, "tie_word_embeddings": true, "use_cla": false, "use_qk_norm": true,
-           "vocab_size": 128167})"},
-      {"", 16'801'974'272, 2.75, 0.01,  // Ling-lite
-       R"({"architectures": ["BailingMoeForCausalLM"], "model_type": "bailing_moe", "attention_dropout": 0.0,
-           "embedding_dropout": 0.0, "first_k_dense_replace": 0, "head_dim": 128, "hidden_act": "silu",
-           "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 16384,
-           "moe_intermediate_size": 1408, "norm_head": true, "norm_topk_prob": true, "num_attention_heads": 16,
-           "num_experts": 64, "num_experts_per_tok": 6, "num_hidden_layers": 28, "num_key_value_heads": 4,
-           "num_shared_experts": 2, "output_dropout": 0.0, "rms_norm_eps": 1e-05, "rope_theta": 600000,
-           "tie_word_embeddings": false, "use_bias": false, "use_qkv_bias": false, "vocab_size": 126464})"},
-      {"", 16'255'638'528, 1.43, 0.03,  // Ling-mini-2.0
-       R"({"architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe_v2", "attention_dropout": 0.0,
-           "embedding_dropout": 0.0, "first_k_dense_replace": 1, "head_dim": 128, "hidden_act": "silu",
-           "hidden_size": 2048, "intermediate_size": 5120, "max_position_embeddings": 32768,
-           "moe_intermediate_size": 512, "moe_router_enable_expert_bias": true, "n_group": 8, "norm_topk_prob": true,
-           "num_attention_heads": 16, "num_experts": 256, "num_experts_per_tok": 8, "num_hidden_layers": 20,
-           "num_key_value_heads": 4, "num_nextn_predict_layers": 0, "num_shared_experts": 1, "output_dropout": 0.0,
-           "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-06, "rope_theta": 600000, "routed_scaling_factor": 2.5,
-           "score_function": "sigmoid", "tie_word_embeddings": false, "topk_group": 4, "use_bias": false,
-           "use_qk_norm": true, "use_qkv_bias": false, "vocab_size": 157184})"},
-      {"olmoe-1b-7b", 6'919'161'856, 1.3, 0.05,
-       R"({"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "attention_bias": false, "clip_qkv": null,
-           "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 1024, "max_position_embeddings": 4096,
-           "norm_topk_prob": false, "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8,
-           "num_hidden_layers": 16, "num_key_value_heads": 16, "output_router_logits": false, "rms_norm_eps": 1e-05,
-           "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": false, "vocab_size": 50304})"},
-      {"", 131'596'523'520, 36, 0.5,  // DBRX
-       R"({"architectures": ["DbrxForCausalLM"], "model_type": "dbrx", "attn_config": {"clip_qkv": 8, "kv_n_heads": 8,
-           "rope_theta": 500000}, "d_model": 6144, "emb_pdrop": 0.0, "ffn_config": {"ffn_hidden_size": 10752,
-           "moe_jitter_eps": 0.01, "moe_loss_weight": 0.05, "moe_num_experts": 16, "moe_top_k": 4},
-           "max_seq_len": 32768, "n_heads": 48, "n_layers": 40, "output_router_logits": false, "resid_pdrop": 0.0,
-           "tie_word_embeddings": false, "vocab_size": 100352})"},
-      {"", 107'769'861'120, 17, 0.5,  // Llama 4 Scout's language model; the card's 109 are with what reads images
-       R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "text_config": {
-           "model_type": "llama4_text", "attention_chunk_size": 8192, "head_dim": 128, "hidden_act": "silu",
-           "hidden_size": 5120, "interleave_moe_layer_step": 1, "intermediate_size": 8192,
-           "intermediate_size_mlp": 16384, "max_position_embeddings": 10485760, "num_attention_heads": 40,
-           "num_experts_per_tok": 1, "num_hidden_layers": 48, "num_key_value_heads": 8, "num_local_experts": 16,
-           "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "router_aux_loss_coef": 0.001,
-           "tie_word_embeddings": false, "vocab_size": 202048}})"},
-      {"", 400'711'848'960, 17, 0.5,  // Llama 4 Maverick: each second layer has experts
-       R"({"model_type": "llama4_text", "head_dim": 128, "hidden_size": 5120, "interleave_moe_layer_step": 2,
-           "intermediate_size": 8192, "intermediate_size_mlp": 16384, "max_position_embeddings": 1048576,
-           "num_attention_heads": 40, "num_experts_per_tok": 1, "num_hidden_layers": 48, "num_key_value_heads": 8,
-           "num_local_experts": 128, "vocab_size": 202048})"},
-  };
-  return kAll;
 }
 
 Model nameless(Model m) {
@@ -314,6 +76,19 @@ TEST(MixturesOfExperts, ComeBackFromWhatIsWritten) {
     const Model model = of_catalogue(name);
     EXPECT_EQ(model_of(write_model(model), "model.yaml"), model) << write_model(model);
     EXPECT_FALSE(write_hugging_face(model)) << "GPT-2 has no experts";
+  }
+}
+
+// GLM-5.2: three of four layers read what the indexer of a layer before chose.
+TEST(MixturesOfExperts, RefuseIndexersThatLayersShare) {
+  for (const Configuration& one : configurations()) {
+    std::string text = one.config;
+    const std::size_t at = text.find("\"index_topk\"");
+    if (at == std::string::npos) continue;
+    EXPECT_EQ(model_of(text).indexer.chosen, 2048);
+    const auto shared = parse_model(text.insert(at, "\"index_topk_freq\": 4, "), "config.json");
+    ASSERT_FALSE(shared);
+    EXPECT_NE(base::render(shared.error(), false).find("index_topk_freq"), std::string::npos);
   }
 }
 

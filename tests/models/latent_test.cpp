@@ -99,5 +99,64 @@ TEST(LatentLayers, MoveTheBytesOfPackedHeads) {
   EXPECT_DOUBLE_EQ(bytes_of(op), 4.0 * 32 * 2 * 26);
 }
 
+Model small_indexed() {
+  Model m = small_latent(24);
+  m.indexer = {.heads = 3, .width = 8, .chosen = 10};
+  return m;
+}
+
+TEST(Indexers, AddTheirProductsAndANormOfTheKey) {
+  const std::int64_t more = 24 * 3 * 8 + 64 * 8 + 2 * 8 + 64 * 3;
+  EXPECT_EQ(parameters(small_indexed()), parameters(small_latent(24)) + 2 * more);
+  for (const Tensor& t : expand(small_indexed(), LayerKind::block, 1, {.sequence = 32, .tensor = 2}).tensors) {
+    if (t.role != TensorRole::parameter || t.name.find(".index.") == std::string::npos) continue;
+    EXPECT_EQ(t.shape, t.logical_shape) << t.name << ": all heads of attention read the same tokens";
+    EXPECT_TRUE(t.partial_gradient) << t.name << ": a rank learns from its own heads";
+  }
+}
+
+TEST(Indexers, CommunicateNothingMore) {
+  for (const bool rows : {false, true}) {
+    const ExpandOptions options = {.sequence = 32, .tensor = 2, .sequence_parallel = rows};
+    const auto messages = [&](const Model& model) {
+      const LayerProgram program = expand(model, LayerKind::block, 0, options);
+      std::size_t count = 0;
+      for (const auto* parts : {&program.forward, &program.backward})
+        for (const Part& part : *parts) count += part.is_communication() ? 1 : 0;
+      return count;
+    };
+    EXPECT_EQ(messages(small_indexed()), messages(small_latent(24)));
+  }
+}
+
+// 32 tokens: the small heads score 1 + 2 + ... + 32 pairs, attention reads 1 + 2 + ... + 10 and then 22 times 10.
+TEST(Indexers, LetAttentionReadTheChosenTokensAlone) {
+  const double scored = 32.0 * 33 / 2, read = 10.0 * 11 / 2 + 22 * 10;
+  const LayerProgram program = expand(small_indexed(), LayerKind::block, 0, {.sequence = 32});
+  std::map<OpKind, Op> ops;
+  for (const auto* parts : {&program.forward, &program.backward})
+    for (const Part& part : *parts)
+      for (const Op& op : part.ops) ops[op.kind] = op;
+  EXPECT_DOUBLE_EQ(flops_of(ops.at(OpKind::attention)), 2 * 2 * read * 4 * 18);
+  EXPECT_DOUBLE_EQ(flops_of(ops.at(OpKind::attention), true), 2 * 2 * 32.0 * 10 * 4 * 18) << "a model's own work";
+  EXPECT_DOUBLE_EQ(flops_of(ops.at(OpKind::choose_tokens)), 2 * scored * 3 * 8);
+  EXPECT_DOUBLE_EQ(flops_of(ops.at(OpKind::choose_tokens_grad)), 2 * read * (4 * 18 + 3 * 3 * 8));
+  EXPECT_DOUBLE_EQ(bytes_of(ops.at(OpKind::choose_tokens)), 32.0 * 4 * (3 * 8 + 8 + 3 + 10));
+  EXPECT_DOUBLE_EQ(bytes_of(ops.at(OpKind::choose_tokens_grad)), 32.0 * 4 * (3 * 4 * 18 + 2 * (3 * 8 + 8 + 3) + 10));
+  for (const OpKind kind : {OpKind::attention, OpKind::attention_grad})
+    EXPECT_EQ(program.tensors[tensor_of(ops.at(kind).in.back())].name, "index.choice");
+}
+
+TEST(Indexers, ChooseAllTokensOfAShortSequence) {
+  double flops[2] = {};
+  for (const bool indexed : {false, true})
+    for (const Part& part :
+         expand(indexed ? small_indexed() : small_latent(24), LayerKind::block, 0, {.sequence = 8}).forward)
+      for (const Op& op : part.ops)
+        if (op.kind == OpKind::attention) flops[indexed ? 1 : 0] = flops_of(op);
+  EXPECT_EQ(flops[0], flops[1]);
+  EXPECT_GT(flops[0], 0);
+}
+
 }  // namespace latent_test
 }  // namespace orrery::models

@@ -99,6 +99,65 @@ TEST(RopeRates, OfYarnGoFromWholeToDividedBetweenTwoPairs) {
   EXPECT_NEAR((RopeScaling{.kind = RopeKind::yarn, .factor = 40, .score_weight = 1}.scores()), 1.8738, 1e-4);
 }
 
+/// A Phi-4 mini of two layers: 96 of a head's 128 columns rotate, so there are 48 pairs.
+std::string phi(const std::string& scaling) {
+  return R"({"model_type": "phi3", "hidden_size": 512, "intermediate_size": 128, "max_position_embeddings": 131072,
+      "num_attention_heads": 4, "num_hidden_layers": 2, "original_max_position_embeddings": 4096,
+      "partial_rotary_factor": 0.75, "rope_theta": 10000.0, "tie_word_embeddings": true, "vocab_size": 99,
+      "rope_scaling": {)" +
+         scaling + "}}";
+}
+/// "short_factor": 1.0 for all, "long_factor": 1.0, 1.5, 2.0 ...
+std::string factors(int pairs) {
+  std::string of_short, of_long;
+  for (int i = 0; i < pairs; ++i) {
+    of_short += std::string(i > 0 ? ", " : "") + "1.0";
+    of_long += (i > 0 ? ", " : "") + std::to_string(1 + 0.5 * i);
+  }
+  return "\"short_factor\": [" + of_short + "], \"long_factor\": [" + of_long + "]";
+}
+
+// Phi-3's published code: a sequence beyond the first length has the other list; attention's factor, for 32 times as
+// many tokens as 4,096, is sqrt(1 + ln 32 / ln 4096) = sqrt(1 + 5/12), whatever the sequence.
+TEST(RopeRates, OfLongropeAreDividedPairByPairAsTheSequenceIsLong) {
+  const auto model = parse_model(phi("\"type\": \"longrope\", " + factors(48)), "config.json");
+  ASSERT_TRUE(model) << base::render(model.error(), false);
+  const std::vector<double> plain = rope_rates(10000, {}, 96);
+  EXPECT_EQ(rope_rates(10000, model->rope_scaling.within(4096), 96), plain);
+  const std::vector<double> slow = rope_rates(10000, model->rope_scaling.within(4097), 96);
+  for (std::size_t i = 0; i < 48; ++i) EXPECT_DOUBLE_EQ(slow[i], plain[i] / (1 + 0.5 * static_cast<double>(i))) << i;
+  for (const std::int64_t tokens : {4096, 4097})
+    EXPECT_NEAR(model->rope_scaling.within(tokens).attention, std::sqrt(17.0 / 12), 1e-12);
+  EXPECT_EQ(longrope_attention(1, 4096), 1);
+}
+
+TEST(RopeScaling, OfLongropeHasItsFirstNameAndPhimoesTwoFactorsToo) {
+  const auto old = parse_model(phi("\"type\": \"su\", " + factors(48)), "config.json");
+  const auto now = parse_model(phi("\"rope_type\": \"longrope\", " + factors(48)), "config.json");
+  ASSERT_TRUE(old && now);
+  EXPECT_EQ(old->rope_scaling, now->rope_scaling);
+  const auto two = parse_model(
+      phi("\"type\": \"longrope\", \"short_mscale\": 1.24, \"long_mscale\": 1.25, " + factors(48)), "config.json");
+  ASSERT_TRUE(two) << base::render(two.error(), false);
+  EXPECT_EQ(two->rope_scaling.within(4096).attention, 1.24);
+  EXPECT_EQ(two->rope_scaling.within(5000).attention, 1.25);
+  for (const auto& one : {now, two}) {
+    const auto config = write_hugging_face(*one);
+    ASSERT_TRUE(config) << base::render(config.error(), false);
+    EXPECT_EQ(parse_model(*config, "config.json")->rope_scaling, one->rope_scaling) << *config;
+    EXPECT_EQ(parse_model(write_model(*one), "m.yaml")->rope_scaling, one->rope_scaling) << write_model(*one);
+  }
+}
+
+TEST(RopeScaling, OfLongropeNeedsADivisorForEachPair) {
+  for (const int pairs : {47, 64}) {
+    const auto model = parse_model(phi("\"type\": \"longrope\", " + factors(pairs)), "config.json");
+    ASSERT_FALSE(model);
+    EXPECT_NE(base::render(model.error(), false).find("48 pairs"), std::string::npos);
+  }
+  EXPECT_FALSE(parse_model(phi("\"type\": \"longrope\", \"factor\": 32"), "config.json")) << "no lists";
+}
+
 constexpr const char* kModel = R"(family: llama
 layers: 2
 hidden: 64
@@ -110,7 +169,10 @@ max_sequence: 128
 
 TEST(RopeScaling, IsReadAndWritten) {
   for (const char* text :
-       {"{type: linear, factor: 4}", "{type: llama3, factor: 8, original: 8192, low: 1, high: 4}",
+       {"{type: linear, factor: 4}",
+        "{type: longrope, original: 64, attention: 1.25, long_attention: 1.5, divisors: [1, 1, 1, 1, 1, 1, 1, 2], "
+        "long_divisors: [1, 2, 3, 4, 5, 6, 7, 8.5]}",
+        "{type: llama3, factor: 8, original: 8192, low: 1, high: 4}",
         "{type: llama3, factor: 16, original: 8192, low: 1, high: 1}",
         "{type: yarn, factor: 40, original: 4096, low: 1, high: 32, whole_pairs: false, attention: 1.25, "
         "score_weight: 0.7}"}) {
@@ -129,7 +191,10 @@ TEST(RopeScaling, IsReadAndWritten) {
 
 TEST(RopeScaling, RefusesWhatNoModelHas) {
   for (const char* text : {"{type: cubic, factor: 4}", "{type: linear}", "{type: llama3, factor: 8}",
-                           "{type: llama3, factor: 8, original: 8192, low: 4, high: 3.9}", "{type: linear, factor: 0}"})
+                           "{type: llama3, factor: 8, original: 8192, low: 4, high: 3.9}", "{type: linear, factor: 0}",
+                           "{type: longrope, original: 64, divisors: [1, 1], long_divisors: [1, 1]}",
+                           "{type: longrope, original: 64, divisors: [1, 1, 1, 1, 1, 1, 1, 0], long_divisors: [1, 1, "
+                           "1, 1, 1, 1, 1, 1]}"})
     EXPECT_FALSE(parse_model(std::string(kModel) + "rope_scaling: " + text + "\n", "m.yaml").has_value()) << text;
 }
 

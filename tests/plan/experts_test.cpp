@@ -170,6 +170,14 @@ TEST(SparseMixer, IsPredictedAndNotExecuted) {
   EXPECT_THAT(refused(), HasSubstr("error[E0669]: " + m.name + "'s routers draw experts while they train"));
 }
 
+TEST(Execution, OfAttentionToChosenTokensIsRefused) {
+  models::Model m = mixture_of(4);
+  m.indexer = {.heads = 2, .width = 8, .chosen = 4};
+  const std::string said = base::render(refused_execution(m, samples::cpu_cluster(2), shaped(1, 16)), false);
+  EXPECT_THAT(said, HasSubstr("error[E0669]: " + m.name + "'s attention reads only tokens that an indexer chooses"));
+  EXPECT_THAT(said, HasSubstr("without `indexer` the same layers train"));
+}
+
 TEST(Execution, OfWhatOnlyCpuRanksComputeIsRefusedOnGpus) {
   clusters::Cluster cluster = samples::cpu_cluster(2);
   models::Model m = samples::tiny_gpt();

@@ -1,5 +1,5 @@
-// Plans of state spaces and gated delta networks, replayed and in closed form: the two agree, and a sequence twice as
-// long takes at most twice as long where no block attends.
+// Plans of state spaces, gated delta networks, experts on narrower copies and attention to chosen tokens, replayed and
+// in closed form: the two agree, and a sequence twice as long takes at most twice as long where no block attends.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -33,6 +33,32 @@ models::Model delta_model() {
   m.experts = {.count = 8, .chosen = 2, .hidden = 128, .shared = 128, .shared_gate = true, .normalised = true};
   const models::BlockParts delta = {models::Mixer::delta, models::Feed::experts};
   m.pattern = {delta, delta, delta, {models::Mixer::attention, models::Feed::experts}};
+  return m;
+}
+
+// Nemotron 3 Super's: state spaces, and experts that work on narrower copies of the tokens.
+models::Model narrow_model() {
+  models::Model m = hybrid_model();
+  m.activation = models::Activation::squared_relu;
+  m.experts = {.count = 8, .chosen = 2, .hidden = 128, .narrow = 64, .shared = 256, .normalised = true};
+  const models::BlockParts mamba = {models::Mixer::mamba, models::Feed::none};
+  const models::BlockParts experts = {models::Mixer::none, models::Feed::experts};
+  m.pattern = {mamba, experts, {models::Mixer::attention, models::Feed::none}, experts};
+  return m;
+}
+
+// DeepSeek-V3.2's: latent attention to the tokens that an indexer chooses, before experts.
+models::Model indexed_model() {
+  models::Model m = hybrid_model();
+  m.ssm = {};
+  m.pattern.clear();
+  m.positions = models::Positions::rope;
+  m.activation = models::Activation::swiglu;
+  m.latent = {.q_rank = 96, .kv_rank = 64, .nope = 32, .rope = 16, .value = 32};
+  m.head_dim = 48;
+  m.kv_heads = m.heads;
+  m.indexer = {.heads = 4, .width = 32, .chosen = 64};
+  m.experts = {.count = 8, .chosen = 2, .hidden = 128, .shared = 128, .normalised = true};
   return m;
 }
 
@@ -102,6 +128,28 @@ TEST(StateSpaceReplay, TakesWhatTheClosedFormSays) {
 
 TEST(GatedDeltaReplay, TakesWhatTheClosedFormSays) {
   expect_as_replayed("delta", delta_model());
+}
+
+TEST(NarrowCopiesReplay, TakesWhatTheClosedFormSays) {
+  expect_as_replayed("narrow", narrow_model());
+}
+
+TEST(IndexerReplay, TakesWhatTheClosedFormSays) {
+  expect_as_replayed("indexer", indexed_model());
+}
+
+// The indexer scores all tokens with few narrow heads, attention a number that does not grow.
+TEST(IndexerReplay, TakesLessThanAttentionToAllTokensWhereSequencesAreLong) {
+  models::Model model = indexed_model();
+  model.max_sequence = 8192;
+  const auto step = [&](bool chosen) {
+    model.indexer.chosen = chosen ? 64 : 0;
+    plan::PlanSpec spec;
+    spec.shape.batch = 2, spec.shape.sequence = 8192;
+    const plan::Plan plan = samples::make(spec, model);
+    return simulate(plan, pricing(plan)).prediction.step_time_s;
+  };
+  EXPECT_LT(step(true), 0.8 * step(false));
 }
 
 TEST(StateSpaceReplay, GrowsNoFasterThanTheSequence) {

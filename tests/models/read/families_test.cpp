@@ -72,6 +72,35 @@ TEST(Families, HaveThePublishedParameterCounts) {
   }
 }
 
+// Apertus' class scales rotation where a file says nothing of it; null says that nothing scales it. GPT-Neo's has 24
+// layers, every second one with a window.
+TEST(Families, TakeTheClasssOwnWhereAFileLeavesItOut) {
+  const auto apertus = [](const std::string& more) {
+    return read(R"({"model_type": "apertus", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 96,
+        "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 2)" +
+                more + "}");
+  };
+  const RopeScaling own{.kind = RopeKind::llama3, .factor = 8, .original = 8192, .low = 1, .high = 4};
+  EXPECT_EQ(apertus("").rope_scaling, own);
+  EXPECT_EQ(apertus(R"(, "rope_scaling": null)").rope_scaling, RopeScaling{});
+  EXPECT_EQ(apertus(R"(, "rope_scaling": {"rope_type": "linear", "factor": 2})").rope_scaling.kind, RopeKind::linear);
+  for (const char* scaling : {"", R"(, "rope_scaling": null)"}) {
+    const auto text = write_hugging_face(apertus(scaling));
+    ASSERT_TRUE(text) << base::render(text.error(), false);
+    EXPECT_EQ(read(*text).rope_scaling, apertus(scaling).rope_scaling) << *text;
+  }
+  const auto neo = [](const char* layers) {
+    return std::string(R"({"model_type": "gpt_neo", "hidden_size": 64, "max_position_embeddings": 512, "num_heads": 4,
+        "vocab_size": 96, "num_layers": )") +
+           layers + "}";
+  };
+  const Model m = read(neo("24"));
+  EXPECT_EQ(m.window, 256);
+  EXPECT_FALSE(m.windowed(0));
+  EXPECT_TRUE(m.windowed(1));
+  EXPECT_NE(refused(neo("12")).find("attention of 24 layers for a model of 12"), std::string::npos);
+}
+
 TEST(Families, MiMosModuleIsCountedByItself) {
   std::int64_t seen = 0;
   for (const Published& one : published())

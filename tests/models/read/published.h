@@ -80,6 +80,18 @@ inline const std::vector<Published>& published() {
       {"", 13'960'238'080,  // Phi-3 medium: grouped queries
        R"({"model_type": "phi3", "hidden_size": 5120, "intermediate_size": 17920, "max_position_embeddings": 4096,
            "num_attention_heads": 40, "num_hidden_layers": 40, "num_key_value_heads": 10, "vocab_size": 32064})"},
+      {"", 3'836'021'760,  // Phi-4 mini: three quarters of a head rotate, and the head is the token table
+       R"({"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "attention_bias": false,
+           "attention_dropout": 0.0, "embd_pdrop": 0.0, "hidden_act": "silu", "hidden_size": 3072,
+           "intermediate_size": 8192, "max_position_embeddings": 131072, "num_attention_heads": 24,
+           "num_hidden_layers": 32, "num_key_value_heads": 8, "original_max_position_embeddings": 4096,
+           "partial_rotary_factor": 0.75, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+           "sliding_window": 262144, "tie_word_embeddings": true, "vocab_size": 200064})"},
+      {"", 2'724'880'896,  // MiniCPM 2B
+       R"({"architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "dim_model_base": 256,
+           "hidden_act": "silu", "hidden_size": 2304, "intermediate_size": 5760, "max_position_embeddings": 4096,
+           "num_attention_heads": 36, "num_hidden_layers": 40, "num_key_value_heads": 36, "rms_norm_eps": 1e-05,
+           "scale_depth": 1.4, "scale_emb": 12, "vocab_size": 122753})"},
       {"", 125'239'296,  // OPT 125M
        R"({"model_type": "opt", "activation_function": "relu", "attention_dropout": 0.0, "dropout": 0.1,
            "do_layer_norm_before": true, "ffn_dim": 3072, "hidden_size": 768, "init_std": 0.02,

@@ -224,12 +224,23 @@ TEST(HuggingFace, TakesTheWholesWordOnTiedTablesWhereThePartHasNone) {
   EXPECT_FALSE(tied(R"("tie_word_embeddings": true, )", R"("tie_word_embeddings": false, )"));
 }
 
+TEST(HuggingFace, ReadsPhi4MultimodalsLanguageModel) {
+  const Model m = read(R"({"model_type": "phi4mm", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 99,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "partial_rotary_factor": 0.75,
+      "audio_processor": {"name": "cascades"}, "tie_word_embeddings": true})");
+  EXPECT_EQ(m.family, Family::phi3);
+  EXPECT_EQ(m.rotary_share, 0.75);
+  EXPECT_TRUE(std::any_of(m.sources.begin(), m.sources.end(), [](const std::string& one) {
+    return one.find("its language model alone") != std::string::npos;
+  }));
+}
+
 TEST(HuggingFace, TakesSectionsOfPositionsForThoseOfText) {
   const std::string text = R"({"model_type": "qwen2_5_vl", "hidden_size": 64, "intermediate_size": 128,
       "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 99,
       "rope_scaling": {"type": ")";
   EXPECT_TRUE(differences(read(text + R"(mrope", "mrope_section": [2, 3, 3]}})")).empty());
-  EXPECT_FALSE(differences(read(text + R"(longrope", "factor": 2}})")).empty());
+  EXPECT_FALSE(differences(read(text + R"(cubic", "factor": 2}})")).empty());
 }
 
 // LLaVA 1.5's file names a Llama of 7B, and of its sizes only those that differ from the class's.
@@ -261,16 +272,18 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
             "`olmo_hybrid` is not a supported family: some layers are a gated delta rule", "llama"},
            {R"("model_type": "new", "layer_types": ["full_attention", "linear_attention"])",
             "some layers are a linear attention", "llama"},
-           {R"("model_type": "glm_moe_dsa", "index_topk": 8, "kv_lora_rank": 16, "q_lora_rank": 16,
+           {R"("model_type": "deepseek_v4", "compress_ratios": [1, 4], "kv_lora_rank": 16, "q_lora_rank": 16,
                "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 8,
                "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
-            "attention reads only the tokens that an indexer picks", "deepseek_v3"},
+            "attention reads runs of tokens in a compressed form", "deepseek_v3"},
            {R"("model_type": "mimo_v2_flash", "swa_num_attention_heads": 4, "n_routed_experts": 8,
                "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
             "layers with a window have a number and a width of heads of their own", "glm4_moe"},
            {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",
             "values may be the keys", ""},
            {R"("model_type": "step3p5")", "what its layers with and without a window each have is not known", "llama"},
+           {R"("model_type": "lfm2")", "some layers are short convolutions between gates", "llama"},
+           {R"("model_type": "falcon_h1")", "attention and a state space work side by side in a layer", "llama"},
            {R"("model_type": "minimax", "linear_attn_alpha_factor": 1)", "lightning attention", "llama"},
        }) {
     const std::string found = refused("{" + sizes + one.config + "}", "config.json");

@@ -321,8 +321,8 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
       return sized_cluster(c, s);
     }
   // Prefers the most similar device, and of several that are, one in nodes of the row's size if that is more than the
-  // usual eight (a DGX-2's, as nodes cannot be grown), then the one in most machines; then the closest number of devices
-  // per node, then the network that the row names, then the smallest cluster, then the first by name.
+  // usual eight (a DGX-2's, as nodes cannot be grown), then the one in most machines; then the closest number of
+  // devices per node, then the network that the row names, then the smallest cluster, then the first by name.
   const auto alike = [&](const clusters::Cluster& c) { return likeness(s.gpu_type, c.device().name, s.gpu_gb); };
   std::map<std::string, int> machines;
   for (const clusters::Cluster& c : library_.clusters) machines[c.device().name] -= 1;

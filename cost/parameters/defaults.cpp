@@ -38,8 +38,8 @@ constexpr const char* kSecond =
     "FlashAttention-3 (Shah et al. 2024), section 1: the second reaches 35 % of H100's peak";
 /// It issues Ampere's instructions, which Blackwell's tensor cores run hardly faster than Hopper's.
 constexpr const char* kSecondOnBlackwell =
-    "flash-attention issue 1589, tritonbench pull request 171: the second reaches 340 to 380 TFLOP/s forward and 300 to "
-    "334 backward on B200; one digit";
+    "flash-attention issue 1589, tritonbench pull request 171: the second reaches 340 to 380 TFLOP/s forward on B200, "
+    "300 to 334 backward; one digit";
 constexpr const char* kLikeHopper = "assumption, uncalibrated: a little below what FlashAttention-3 reaches on H100";
 constexpr const char* kBelowProducts =
     "assumption, uncalibrated: as much below the best product as FlashAttention-3 on H100";

@@ -246,8 +246,7 @@ TEST(Validation, ReadsThatAllOfAnOptimizerIsIn16Bits) {
 TEST(Validation, BuildsNodesAsTheRowHasThem) {
   Library known = library();
   known.clusters.push_back(*testing::cluster("gb200-nvl64"));
-  for (const char* of_v100 : {"dgx-1v", "jean-zay-v100", "dgx-2"})
-    known.clusters.push_back(*testing::cluster(of_v100));
+  for (const char* of_v100 : {"dgx-1v", "jean-zay-v100", "dgx-2"}) known.clusters.push_back(*testing::cluster(of_v100));
   const auto cluster = [&](const std::string& gpu, int gpus, int per_node, int dp) {
     std::string text = changed("A100-SXM4-80GB", gpu);
     const auto put = [&](const std::string& key, int value) {

@@ -320,7 +320,8 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
       notes.push_back(fmt::format("the catalogue's {}", c.name));
       return sized_cluster(c, s);
     }
-  // Prefers the most similar device, and of several that are, the one in most machines; then the closest number of
+  // Prefers the most similar device, and of several that are, one in nodes of the row's size if that is more than the
+  // usual eight (a DGX-2's, as nodes cannot be grown), then the one in most machines; then the closest number of
   // devices per node, then the network that the row names, then the smallest cluster, then the first by name.
   const auto alike = [&](const clusters::Cluster& c) { return likeness(s.gpu_type, c.device().name, s.gpu_gb); };
   std::map<std::string, int> machines;
@@ -330,7 +331,8 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
   const std::string network = stated.empty() ? "infiniband" : stated;  // the usual one in such clusters
   const auto rank = [&](const clusters::Cluster& c) {
     const Likeness like = alike(c);
-    return std::tuple(-like.model, !like.form, -like.memory_apart, -like.prefix, machines.at(c.device().name),
+    return std::tuple(-like.model, !like.form, -like.memory_apart, -like.prefix,
+                      per_node > kUsualNode && c.devices_per_node != per_node, machines.at(c.device().name),
                       std::abs(c.devices_per_node - per_node), c.shape->network.kind != network, std::int64_t{c.nodes});
   };
   for (const clusters::Cluster& c : library_.clusters)

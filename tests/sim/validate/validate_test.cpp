@@ -246,6 +246,7 @@ TEST(Validation, ReadsThatAllOfAnOptimizerIsIn16Bits) {
 TEST(Validation, BuildsNodesAsTheRowHasThem) {
   Library known = library();
   known.clusters.push_back(*testing::cluster("gb200-nvl64"));
+  for (const char* of_v100 : {"dgx-1v", "jean-zay-v100", "dgx-2"}) known.clusters.push_back(*testing::cluster(of_v100));
   const auto cluster = [&](const std::string& gpu, int gpus, int per_node, int dp) {
     std::string text = changed("A100-SXM4-80GB", gpu);
     const auto put = [&](const std::string& key, int value) {
@@ -268,6 +269,9 @@ TEST(Validation, BuildsNodesAsTheRowHasThem) {
   EXPECT_EQ(cluster("GB200-186GB", 64, 4, 16), std::pair(1, 64)) << "trays of a rack are no nodes";
   EXPECT_EQ(cluster("GB200-186GB", 72, 4, 18), std::pair(1, 72));
   EXPECT_EQ(cluster("GB200-186GB", 80, 4, 20), std::pair(0, 0));
+  EXPECT_EQ(cluster("V100", 32, 16, 8), std::pair(2, 16)) << "a DGX-2's, though more machines have eight";
+  EXPECT_EQ(cluster("V100", 32, 8, 8), std::pair(4, 8));
+  EXPECT_EQ(cluster("V100", 40, 10, 10), std::pair(5, 8)) << "no machine has ten";
 }
 
 TEST(Validation, ReadsWhatOverlapsAndWhichAttentionRuns) {

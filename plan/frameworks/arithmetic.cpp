@@ -49,12 +49,8 @@ class Arithmetic {
   }
   /// Binary operators of one rank and all that bind tighter.
   Number ranked(std::size_t rank) {
-    static constexpr std::array<std::array<std::string_view, 4>, 6> kSigns = {{{"||"},
-                                                                               {"&&"},
-                                                                               {"==", "!="},
-                                                                               {"<=", ">=", "<", ">"},
-                                                                               {"+", "-"},
-                                                                               {"*", "/", "%"}}};
+    static constexpr std::array<std::array<std::string_view, 4>, 6> kSigns = {
+        {{"||"}, {"&&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}}};
     if (rank == kSigns.size()) return power();
     Number left = ranked(rank + 1);
     for (;;) {
@@ -149,8 +145,8 @@ class Arithmetic {
 
 }  // namespace
 
-std::optional<std::int64_t> arithmetic(
-    std::string_view expression, const std::function<std::optional<std::string>(const std::string&)>& text_of) {
+std::optional<std::int64_t> arithmetic(std::string_view expression,
+                                       const std::function<std::optional<std::string>(const std::string&)>& text_of) {
   return Arithmetic(expression, text_of, 0).whole();
 }
 

@@ -21,12 +21,18 @@ Json speed_if(bool on, const T& value) {
   return on ? Json(value) : Json(nullptr);
 }
 
-int stage_of(const Writing& w) { return w.s().mesh.replicas() > 1 ? w.s().states.zero_stage : 0; }
+int stage_of(const Writing& w) {
+  return w.s().mesh.replicas() > 1 ? w.s().states.zero_stage : 0;
+}
 Json device_word(Space space) {
   return space == Space::device ? Json(nullptr) : Json(space == Space::host ? "cpu" : "nvme");
 }
-const OptimizerTraits& optimizer_traits(const Writing& w) { return traits_of(w.t().optimizer.kind); }
-bool checkpoints(const Writing& w) { return w.s().recomputation.what == Recompute::full; }
+const OptimizerTraits& optimizer_traits(const Writing& w) {
+  return traits_of(w.t().optimizer.kind);
+}
+bool checkpoints(const Writing& w) {
+  return w.s().recomputation.what == Recompute::full;
+}
 
 /// The scheduler's name; null: there is none, or it cannot be said.
 Json scheduler_word(const Writing& w) {
@@ -42,8 +48,12 @@ Json scheduler_word(const Writing& w) {
 bool warms_to_rates(const Writing& w) {
   return !scheduler_word(w).is_null() && w.t().schedule.decay != Decay::cosine;
 }
-bool decays(const Writing& w) { return !scheduler_word(w).is_null() && w.t().schedule.decay != Decay::none; }
-bool decays_by_cosine(const Writing& w) { return w.t().schedule.decay == Decay::cosine; }
+bool decays(const Writing& w) {
+  return !scheduler_word(w).is_null() && w.t().schedule.decay != Decay::none;
+}
+bool decays_by_cosine(const Writing& w) {
+  return w.t().schedule.decay == Decay::cosine;
+}
 
 Space space_in(Reading& r, const Given& g) {
   const std::string word = r.word(g, {"none", "cpu", "nvme"});
@@ -71,7 +81,8 @@ const Setting kSpeed[] = {
     {"", "fp16.loss_scale", WRITE { return speed_if(w.s().numerics.precision == DType::fp16, 0); },
      READ { if (r.number(g, 0, kSpeedHuge) != 0) r.pass_over(g, "loss scales are dynamic here"); }},
     {"", "fp16.initial_scale_power",
-     WRITE { return speed_if(w.s().numerics.precision == DType::fp16, std::llround(std::log2(w.t().loss_scaling.initial))); },
+     WRITE { return speed_if(w.s().numerics.precision == DType::fp16,
+       std::llround(std::log2(w.t().loss_scaling.initial))); },
      READ { d.training.loss_scaling.initial = std::ldexp(1.0, static_cast<int>(r.integer(g, 0, 60))); }},
     {"", "fp16.loss_scale_window",
      WRITE { return speed_if(w.s().numerics.precision == DType::fp16, w.t().loss_scaling.interval); },
@@ -110,12 +121,14 @@ const Setting kSpeed[] = {
      WRITE { return speed_if(stage_of(w) >= 1 && w.s().sub_groups() > 1, false); },
      READ { if (r.boolean(g)) r.leave(g, "parameters are gathered at once here"); }},
     {"", "optimizer.type", WRITE { return std::string(optimizer_traits(w).deepspeed); },
-     READ { d.words[g.key] = r.word(g, {"AdamW", "Adam", "SGD", "Lamb", "Lion", "Muon", "FusedAdam", "DeepSpeedCPUAdam"}); }},
+     READ { d.words[g.key] = r.word(g, {"AdamW", "Adam", "SGD", "Lamb", "Lion", "Muon", "FusedAdam",
+       "DeepSpeedCPUAdam"}); }},
     {"", "optimizer.params.lr", WRITE { return w.t().optimizer.learning_rate; }, SHOWN},
     {"", "optimizer.params.momentum",
      WRITE { return speed_if(optimizer_traits(w).keys.momentum, w.t().optimizer.momentum); }, OPEN},
     {"", "optimizer.params.betas",
-     WRITE { return optimizer_traits(w).keys.betas ? Json({w.t().optimizer.beta1, w.t().optimizer.beta2}) : Json(nullptr); },
+     WRITE { return optimizer_traits(w).keys.betas ? Json({w.t().optimizer.beta1, w.t().optimizer.beta2}) :
+       Json(nullptr); },
      READ {
        if (g.values.size() == 2) {
          (void)read_number(g.values[0].text, d.open["beta1"]);
@@ -280,15 +293,13 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
   std::int64_t ranks = d.ranks;
   // Any two of the three, and the ranks, give the last (runtime/config.py, _set_batch_related_parameters).
   if (ranks == 0 && batch > 0 && micro > 0) ranks = batch / (micro * std::max<std::int64_t>(steps, 1));
-  if (ranks < 1)
-    return r.error("E0654", where, "how many GPUs there are is not given", "--ranks 8");
+  if (ranks < 1) return r.error("E0654", where, "how many GPUs there are is not given", "--ranks 8");
   if (batch > 0 && micro > 0 && steps == 0) steps = batch / (micro * ranks);
   if (batch > 0 && steps > 0 && micro == 0) micro = batch / (steps * ranks);
   if (batch > 0 && micro == 0) steps = 1, micro = batch / ranks;
   if (micro > 0 && batch == 0) batch = micro * std::max<std::int64_t>(steps, 1) * ranks;
   if (batch < 1 || micro < 1)
-    return r.error("E0654", where, "no batch is given",
-                   "--set train_micro_batch_size_per_gpu=4, or train_batch_size");
+    return r.error("E0654", where, "no batch is given", "--set train_micro_batch_size_per_gpu=4, or train_batch_size");
   if (batch % (micro * ranks) != 0 || (steps > 0 && batch != micro * steps * ranks))
     return r.error("E0653", where,
                    fmt::format("the batches do not multiply up: {} is not {} x {} x {} GPUs", batch, micro,

@@ -48,16 +48,59 @@ int known_flags(const std::vector<TracedText>& words) {
 }
 
 /// Arguments of torchrun, deepspeed, srun and mpirun, which stand before the program.
-const std::set<std::string, std::less<>> kLauncher = {
-    "nproc_per_node",   "nproc-per-node", "nnodes",           "node_rank",      "node-rank",    "master_addr",
-    "master-addr",      "master_port",    "master-port",      "rdzv_endpoint",  "rdzv-endpoint", "rdzv_backend",
-    "rdzv-backend",     "rdzv_id",        "rdzv-id",          "max_restarts",   "max-restarts", "tee",
-    "num_nodes",        "num_gpus",       "hostfile",         "force_multi",    "include",      "exclude",
-    "ntasks",           "ntasks-per-node", "nodes",           "gpus-per-node",  "jobid",        "wait",
-    "kill-on-bad-exit", "no_python",      "no_local_rank",    "launcher",       "bind_cores_to_rank",
-    "role",             "log_dir",        "log-dir",          "redirects",      "rdzv_conf",    "standalone",
-    "local-addr",       "local_addr",     "container-image",  "container-mounts", "export",     "cpu-bind",
-    "mpi",              "label",          "unbuffered",       "output",         "error",        "gres"};
+const std::set<std::string, std::less<>> kLauncher = {"nproc_per_node",
+                                                      "nproc-per-node",
+                                                      "nnodes",
+                                                      "node_rank",
+                                                      "node-rank",
+                                                      "master_addr",
+                                                      "master-addr",
+                                                      "master_port",
+                                                      "master-port",
+                                                      "rdzv_endpoint",
+                                                      "rdzv-endpoint",
+                                                      "rdzv_backend",
+                                                      "rdzv-backend",
+                                                      "rdzv_id",
+                                                      "rdzv-id",
+                                                      "max_restarts",
+                                                      "max-restarts",
+                                                      "tee",
+                                                      "num_nodes",
+                                                      "num_gpus",
+                                                      "hostfile",
+                                                      "force_multi",
+                                                      "include",
+                                                      "exclude",
+                                                      "ntasks",
+                                                      "ntasks-per-node",
+                                                      "nodes",
+                                                      "gpus-per-node",
+                                                      "jobid",
+                                                      "wait",
+                                                      "kill-on-bad-exit",
+                                                      "no_python",
+                                                      "no_local_rank",
+                                                      "launcher",
+                                                      "bind_cores_to_rank",
+                                                      "role",
+                                                      "log_dir",
+                                                      "log-dir",
+                                                      "redirects",
+                                                      "rdzv_conf",
+                                                      "standalone",
+                                                      "local-addr",
+                                                      "local_addr",
+                                                      "container-image",
+                                                      "container-mounts",
+                                                      "export",
+                                                      "cpu-bind",
+                                                      "mpi",
+                                                      "label",
+                                                      "unbuffered",
+                                                      "output",
+                                                      "error",
+                                                      "gres"};
 
 /// The flags of a command, with what belongs to its launcher apart.
 struct CommandLine {
@@ -84,13 +127,13 @@ CommandLine command_line(const std::vector<TracedText>& words, std::string_view 
       Given one{word.text.substr(2, equals == std::string::npos ? equals : equals - 2), where(0), {}};
       one.where.length = static_cast<int>(one.key.size()) + 2;
       if (equals != std::string::npos)
-        one.values.push_back({word.text.substr(equals + 1), where(equals + 1),
-                              hole_in(std::string_view(word.text).substr(equals + 1))});
-      into = (i < program && kLauncher.contains(one.key)) || (kLauncher.contains(one.key) &&
-                                                              !megatron_keys().contains(one.key))
+        one.values.push_back(
+            {word.text.substr(equals + 1), where(equals + 1), hole_in(std::string_view(word.text).substr(equals + 1))});
+      into = (i < program && kLauncher.contains(one.key)) ||
+                     (kLauncher.contains(one.key) && !megatron_keys().contains(one.key))
                  ? &out.launcher
-                 : i < program ? nullptr
-                               : &out.flags;
+             : i < program ? nullptr
+                           : &out.flags;
       if (into != nullptr) into->push_back(std::move(one));
       continue;
     }
@@ -137,7 +180,7 @@ base::Diagnostics no_command(const ShellScript& script, const RunFile& file) {
   if (!script.sourced.empty())
     return {run_problem("E0651", place_in(file.text, file.name, script.sourced.front().second),
                         fmt::format("this script launches nothing itself: it leaves that to {}",
-                                    base::quoted(script.sourced.front().first)),
+                                    base::quoted(file_name(script.sourced.front().first))),
                         fmt::format("give that file too: orrery import {} {}", file_name(file.name),
                                     file_name(script.sourced.front().first)))};
   return {run_problem("E0651", {file.name, 1, 1, 1},
@@ -150,7 +193,8 @@ base::Result<ScriptSettings> script_settings(const std::vector<RunFile>& scripts
   std::map<std::string, std::string> others;
   for (const RunFile& one : scripts) {
     if (one.text.size() > kMostScript)
-      return base::fail({run_problem("E0651", {one.name, 1, 1, 1}, "the file is longer than a launch script, 1 MiB", "")});
+      return base::fail(
+          {run_problem("E0651", {one.name, 1, 1, 1}, "the file is longer than a launch script, 1 MiB", "")});
     others[file_name(one.name)] = one.text;
   }
   base::Diagnostics refused;
@@ -198,8 +242,8 @@ base::Result<ScriptSettings> script_settings(const std::vector<RunFile>& scripts
     out.given = std::move(line.flags);
     out.stray = std::move(line.stray);
     int nodes = launcher_number(line.launcher, {"nnodes", "num_nodes", "nodes"});
-    int per_node = launcher_number(line.launcher, {"nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node",
-                                                   "gpus-per-node"});
+    int per_node = launcher_number(
+        line.launcher, {"nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node"});
     const int tasks = launcher_number(line.launcher, {"ntasks"});
     if (nodes == 0) nodes = script.batch.nodes;
     if (per_node == 0) per_node = std::max(script.batch.gpus_per_node, script.batch.tasks_per_node);
@@ -241,8 +285,8 @@ void apply_set(std::vector<Given>& given, std::span<const Setting> table, const 
 
 void name_model(models::Model& m, const RunQuestion& question, const std::string& file) {
   m.name = question.name.empty() ? "imported" : question.name;
-  const bool llama = m.normalisation == models::Normalisation::rms_norm &&
-                     m.activation == models::Activation::swiglu && m.positions == models::Positions::rope;
+  const bool llama = m.normalisation == models::Normalisation::rms_norm && m.activation == models::Activation::swiglu &&
+                     m.positions == models::Positions::rope;
   m.family = llama ? models::Family::llama : models::Family::gpt;
   m.sources = {fmt::format("{}, read by orrery import", file_name(file))};
 }
@@ -263,9 +307,9 @@ class RunImport {
       return base::fail({run_problem("E0650", {last_name(), 1, 1, 1}, "these files are not one run",
                                      "give the files of one run: a script, a TOML, or a JSON with its config.json")});
     if (kinds == 0)
-      return base::fail({run_problem("E0650", {configs.front().name, 1, 1, 1},
-                                     "a model's config.json alone says nothing of a run",
-                                     "give DeepSpeed's JSON beside it; or name it in a job, model: config.json")});
+      return base::fail(
+          {run_problem("E0650", {configs.front().name, 1, 1, 1}, "a model's config.json alone says nothing of a run",
+                       "give DeepSpeed's JSON beside it; or name it in a job, model: config.json")});
     if (!configs.empty()) {
       auto model = models::parse_model(configs.front().text, configs.front().name);
       if (!model) return tl::unexpected(model.error());
@@ -292,8 +336,8 @@ class RunImport {
   [[nodiscard]] int ranks(int said) {
     if (question_.ranks > 0) return question_.ranks;
     if (said > 0 || question_.ranks_otherwise == 0) return said;
-    assumed_.push_back(fmt::format("{} ranks, as many as the cluster has devices: the files do not say",
-                                   question_.ranks_otherwise));
+    assumed_.push_back(
+        fmt::format("{} ranks, as many as the cluster has devices: the files do not say", question_.ranks_otherwise));
     return question_.ranks_otherwise;
   }
 
@@ -305,10 +349,13 @@ class RunImport {
     Draft draft = megatron_defaults();
     apply_set(script->given, megatron_settings_table(), question_);
     for (const GivenValue& one : script->stray)
-      reading.warnings.push_back({base::Severity::warning, "E0656", one.where,
-                                  fmt::format("{} is set nowhere in the file: what it adds is not read",
-                                              base::quoted(one.missing)),
-                                  "if it moves time or memory: --set NAME='--flag value'", {}});
+      reading.warnings.push_back(
+          {base::Severity::warning,
+           "E0656",
+           one.where,
+           fmt::format("{} is set nowhere in the file: what it adds is not read", base::quoted(one.missing)),
+           "if it moves time or memory: --set NAME='--flag value'",
+           {}});
     read_settings(megatron_settings_table(), script->given, reading, draft);
     draft.ranks = ranks(script->ranks);
     const std::string& file = scripts.back().name;
@@ -396,8 +443,9 @@ class RunImport {
     auto given = json_settings(file.text, file.name);
     if (!given) return tl::unexpected(given.error());
     if (!given_model_)
-      return base::fail({run_problem("E0654", {file.name, 1, 1, 1}, "DeepSpeed's configuration says nothing of the model",
-                                     "give its config.json beside it, or name it with --model")});
+      return base::fail(
+          {run_problem("E0654", {file.name, 1, 1, 1}, "DeepSpeed's configuration says nothing of the model",
+                       "give its config.json beside it, or name it with --model")});
     Reading reading("DeepSpeed");
     Draft draft = deepspeed_defaults();
     apply_set(*given, deepspeed_settings_table(), question_);
@@ -410,8 +458,9 @@ class RunImport {
     }
     // The batches say how many there are, where they are all given.
     draft.ranks = question_.ranks;
-    const bool both = std::any_of(given->begin(), given->end(), [](const Given& one) { return one.key == "train_batch_size"; }) &&
-                      draft.spec.shape.micro_batch > 0;
+    const bool both =
+        std::any_of(given->begin(), given->end(), [](const Given& one) { return one.key == "train_batch_size"; }) &&
+        draft.spec.shape.micro_batch > 0;
     if (draft.ranks == 0 && !both) draft.ranks = ranks(0);
     finish_deepspeed(reading, draft, {file.name, 1, 1, 1});
     from_.push_back(file_name(file.name) + ": ranks, batch, precision, ZeRO, optimizer");

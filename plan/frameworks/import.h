@@ -24,10 +24,10 @@ struct RunFile {
 };
 
 struct RunQuestion {
-  int ranks = 0;              ///< 0: as the files say
-  int ranks_otherwise = 0;    ///< where they do not
-  std::string model;          ///< of the catalogue or a file, instead of the files' own
-  std::string name;           ///< of the model that is read
+  int ranks = 0;                           ///< 0: as the files say
+  int ranks_otherwise = 0;                 ///< where they do not
+  std::string model;                       ///< of the catalogue or a file, instead of the files' own
+  std::string name;                        ///< of the model that is read
   std::map<std::string, std::string> set;  ///< variables of scripts, and settings
   std::function<base::Result<models::Model>(const std::string&)> find_model;
 };
@@ -39,7 +39,7 @@ struct ImportedRun {
   PlanSpec spec;
   Training training;
   std::string stack;
-  int per_node = 0;  ///< GPUs of a node; 0: the files do not say
+  int per_node = 0;                ///< GPUs of a node; 0: the files do not say
   std::vector<std::string> notes;  ///< for the head of what is written: which file says what, what was assumed
   base::Diagnostics warnings;      ///< E0655, E0656
 };

@@ -36,8 +36,8 @@ const GivenValue* Reading::value(const Given& at) {
   }
   const GivenValue& one = at.values.front();
   if (!one.missing.empty()) {
-    const bool variable = one.missing.front() == '$' && one.missing.size() > 1 && one.missing[1] != '(' &&
-                          one.missing[1] != '{';
+    const bool variable =
+        one.missing.front() == '$' && one.missing.size() > 1 && one.missing[1] != '(' && one.missing[1] != '{';
     error("E0652", one.where, fmt::format("{} is {}, which only a run can tell", shown(at), base::quoted(one.missing)),
           variable ? fmt::format("give it: --set {}=VALUE", one.missing.substr(1))
                    : fmt::format("give the value: --set {}=VALUE", at.key));
@@ -101,15 +101,19 @@ std::string Reading::word(const Given& at, const std::vector<std::string>& known
   if (one == nullptr) return known.front();
   if (std::find(known.begin(), known.end(), one->text) != known.end()) return one->text;
   const std::string near = base::did_you_mean(one->text, known);
-  error("E0653", one->where, fmt::format("{} is {}, which Orrery has no counterpart for", shown(at),
-                                         base::quoted(one->text)),
+  error("E0653", one->where,
+        fmt::format("{} is {}, which Orrery has no counterpart for", shown(at), base::quoted(one->text)),
         near.empty() ? fmt::format("read are: {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", near));
   return known.front();
 }
 
 void Reading::leave(const Given& at, const std::string& because) {
-  warnings.push_back({base::Severity::warning, "E0655", at.where,
-                      fmt::format("not carried over: {}, because {}", shown(at), because), {}, {}});
+  warnings.push_back({base::Severity::warning,
+                      "E0655",
+                      at.where,
+                      fmt::format("not carried over: {}, because {}", shown(at), because),
+                      {},
+                      {}});
 }
 
 void Reading::pass_over(const Given& at, const std::string& because) {
@@ -119,10 +123,13 @@ void Reading::pass_over(const Given& at, const std::string& because) {
 }
 
 void Reading::unknown(const Given& at) {
-  warnings.push_back({base::Severity::warning, "E0656", at.where,
-                      fmt::format("{}: this setting of {} is not known, and nothing of it is carried over", shown(at),
-                                  framework_),
-                      "if it moves time or memory, the prediction is of another run", {}});
+  warnings.push_back(
+      {base::Severity::warning,
+       "E0656",
+       at.where,
+       fmt::format("{}: this setting of {} is not known, and nothing of it is carried over", shown(at), framework_),
+       "if it moves time or memory, the prediction is of another run",
+       {}});
 }
 
 std::vector<std::string> Reading::passed_over() const {

@@ -39,7 +39,7 @@ struct Draft {
   int ranks = 0;             ///< 0: the file does not say
   int per_node = 0;          ///< likewise
   std::int64_t samples = 0;  ///< length of the run, where it is given so
-  std::map<std::string, double> open;      ///< numbers that mean something only beside others
+  std::map<std::string, double> open;        ///< numbers that mean something only beside others
   std::map<std::string, std::string> words;  ///< likewise
 };
 
@@ -96,8 +96,8 @@ struct Setting {
   /// A value as JSON: true is a flag alone, null leaves the setting out. None: it is never written.
   nlohmann::json (*write)(const Writing& from) = nullptr;
   void (*read)(Reading& reading, const Given& given, Draft& into) = nullptr;
-  const char* why = "";    ///< if it is not read: because …
-  bool matters = false;    ///< if it is not read: it may move time or memory
+  const char* why = "";  ///< if it is not read: because …
+  bool matters = false;  ///< if it is not read: it may move time or memory
 };
 
 /// Reads each setting by its row; the last of a key wins. Unknown ones are warnings.
@@ -107,7 +107,9 @@ void read_settings(std::span<const Setting> table, const std::vector<Given>& giv
 [[nodiscard]] bool read_number(std::string_view text, double& out);
 
 /// Whether optimizer states are partitioned at all, and whether gradients are.
-[[nodiscard]] inline bool partitions(const PlanSpec& s) { return s.states.zero_stage >= 1 && s.mesh.replicas() > 1; }
+[[nodiscard]] inline bool partitions(const PlanSpec& s) {
+  return s.states.zero_stage >= 1 && s.mesh.replicas() > 1;
+}
 [[nodiscard]] inline bool partitions_gradients(const PlanSpec& s) {
   return s.states.zero_stage >= 2 && s.mesh.replicas() > 1;
 }

@@ -23,8 +23,8 @@ struct TracedText {
     from.insert(from.end(), more.from.begin(), more.from.end());
   }
   [[nodiscard]] TracedText part(std::size_t begin, std::size_t end) const {
-    return {text.substr(begin, end - begin), {from.begin() + static_cast<std::ptrdiff_t>(begin),
-                                              from.begin() + static_cast<std::ptrdiff_t>(end)}};
+    return {text.substr(begin, end - begin),
+            {from.begin() + static_cast<std::ptrdiff_t>(begin), from.begin() + static_cast<std::ptrdiff_t>(end)}};
   }
 };
 
@@ -43,11 +43,11 @@ struct BatchRequest {
 };
 
 struct ShellScript {
-  std::vector<ShellCommand> commands;             ///< in the order of a run
-  std::map<std::string, TracedText> documents;    ///< here-documents, by the file that they are written to
-  std::map<std::string, std::uint32_t> missing;   ///< names of holes and where the first of them is
+  std::vector<ShellCommand> commands;                          ///< in the order of a run
+  std::map<std::string, TracedText> documents;                 ///< here-documents, by the file that they are written to
+  std::map<std::string, std::uint32_t> missing;                ///< names of holes and where the first of them is
   std::vector<std::pair<std::string, std::uint32_t>> sourced;  ///< other scripts that are read or run from this one
-  std::map<std::string, TracedText> variables;    ///< as the script leaves them; of an array, its words with spaces
+  std::map<std::string, TracedText> variables;  ///< as the script leaves them; of an array, its words with spaces
   BatchRequest batch;
   base::Diagnostics errors;
 };

@@ -52,9 +52,12 @@ void flatten_toml(const toml::table& table, const std::string& path, const std::
 base::Result<std::vector<Given>> toml_settings(std::string_view text, const std::string& file) {
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed)
-    return base::fail({{base::Severity::error, "E0651", toml_place(parsed.error().source(), file),
+    return base::fail({{base::Severity::error,
+                        "E0651",
+                        toml_place(parsed.error().source(), file),
                         fmt::format("this is not TOML: {}", parsed.error().description()),
-                        "the file may be cut, or be of another kind", {}}});
+                        "the file may be cut, or be of another kind",
+                        {}}});
   std::vector<Given> out;
   flatten_toml(parsed.table(), {}, file, out);
   return out;

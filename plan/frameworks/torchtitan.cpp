@@ -82,10 +82,12 @@ int sharding_ranks(const PlanSpec& s) {
 #define WORD READ { d.words[g.key] = r.text(g); }
 const Setting kTitan[] = {
     {"model", "model.name",
-     WRITE { const TorchtitanModel* const one = torchtitan_model(w.m()); return titan_if(one != nullptr, one ? one->name : ""); },
+     WRITE { const TorchtitanModel* const one = torchtitan_model(w.m()); return titan_if(one != nullptr, one ?
+       one->name : ""); },
      WORD},
     {"model", "model.flavor",
-     WRITE { const TorchtitanModel* const one = torchtitan_model(w.m()); return titan_if(one != nullptr, one ? one->flavor : ""); },
+     WRITE { const TorchtitanModel* const one = torchtitan_model(w.m()); return titan_if(one != nullptr, one ?
+       one->flavor : ""); },
      WORD},
     {"model", "model.converters",
      WRITE {
@@ -131,7 +133,8 @@ const Setting kTitan[] = {
     {"training", "training.global_batch_size", WRITE { return w.s().shape.batch; }, OPEN},
     {"training", "training.seq_len", WRITE { return w.s().shape.sequence; },
      READ { d.spec.shape.sequence = r.integer(g, 1, kMostSequence); }},
-    {"training", "training.max_norm", WRITE { return titan_if(w.t().clip_norm.has_value(), w.t().clip_norm.value_or(0)); },
+    {"training", "training.max_norm", WRITE { return titan_if(w.t().clip_norm.has_value(),
+       w.t().clip_norm.value_or(0)); },
      READ { d.training.clip_norm = r.number(g, 1e-30, kTitanHuge); }},
     {"training", "training.steps", WRITE { return w.t().steps; },
      READ { d.training.steps = r.integer(g, 1, kMostSteps); }},
@@ -141,7 +144,8 @@ const Setting kTitan[] = {
      WRITE { return w.s().numerics.precision == DType::fp32 ? "float32" : "bfloat16"; },
      READ { if (r.word(g, {"bfloat16", "float32"}) == "float32" && d.spec.numerics.precision == DType::bf16)
               d.spec.numerics.precision = DType::fp32; }},
-    {"training", "training.mixed_precision_reduce", WRITE { return "float32"; }, READ { (void)r.word(g, {"float32"}); }},
+    {"training", "training.mixed_precision_reduce", WRITE { return "float32"; }, READ { (void)r.word(g,
+       {"float32"}); }},
     {"parallelism", "parallelism.data_parallel_replicate_degree",
      WRITE { return w.s().mesh.data / sharding_ranks(w.s()); }, OPEN},
     {"parallelism", "parallelism.data_parallel_shard_degree", WRITE { return sharding_ranks(w.s()); }, OPEN},
@@ -197,7 +201,8 @@ const Setting kTitan[] = {
     {"quantize.linear.float8", "quantize.linear.float8.filter_fqns",
      WRITE { return titan_if(w.s().numerics.precision == DType::fp8, Json::array({"output"})); }, READ {}},
     {"quantize.grouped_mm.float8", "quantize.grouped_mm.float8.fqns",
-     WRITE { return titan_if(w.s().numerics.precision == DType::fp8 && w.m().experts.any(), Json::array({"experts"})); },
+     WRITE { return titan_if(w.s().numerics.precision == DType::fp8 && w.m().experts.any(),
+       Json::array({"experts"})); },
      READ {}},
     // The stack is fitted to blocks that are compiled and to blocks that are not.
     {"compile", "compile.enable", WRITE { return true; }, READ {
@@ -258,189 +263,194 @@ const std::vector<TitanPassed>& titan_passed() {
        {"training.dtype", "optimizer.early_step_in_backward", "activation_checkpoint.memory_budget",
         "activation_checkpoint.visualize_memory_budget_pareto", "parallelism.pipeline_parallel_schedule_csv",
         "lr_scheduler.total_steps", "experimental.custom_import", "experimental.custom_args_module",
-        "quantize.linear.mx.recipe_name", "quantize.linear.mx.filter_fqns", "quantize.linear.mx.mxfp8_dim1_cast_kernel_choice",
+        "quantize.linear.mx.recipe_name", "quantize.linear.mx.filter_fqns",
+       "quantize.linear.mx.mxfp8_dim1_cast_kernel_choice",
         "quantize.grouped_mm.mx.recipe_name", "quantize.grouped_mm.mx.fqns"}},
   };
   return all;
 }
-// clang-format on
+  // clang-format on
 
-double titan_open(const Draft& d, const char* key, double otherwise) {
-  const auto at = d.open.find(key);
-  return at == d.open.end() ? otherwise : at->second;
-}
-std::string titan_word(const Draft& d, const char* key, const char* otherwise) {
-  const auto at = d.words.find(key);
-  return at == d.words.end() ? otherwise : at->second;
-}
-
-void titan_mesh(Reading& r, Draft& d, const base::Location& where) {
-  PlanSpec& s = d.spec;
-  const auto replicate = static_cast<int>(std::max(1.0, titan_open(d, "parallelism.data_parallel_replicate_degree", 1)));
-  auto shard = static_cast<int>(titan_open(d, "parallelism.data_parallel_shard_degree", -1));
-  const std::int64_t inner = std::int64_t{s.mesh.tensor} * s.mesh.pipeline * s.mesh.context * replicate;
-  if (shard < 1) {
-    if (d.ranks == 0) d.ranks = static_cast<int>(inner);
-    if (d.ranks % inner != 0)
-      return r.error("E0654", where,
-                     fmt::format("{} ranks do not divide by the degrees of `parallelism`, {}", d.ranks, inner),
-                     "--ranks gives how many the run has");
-    shard = static_cast<int>(d.ranks / inner);
+  double titan_open(const Draft& d, const char* key, double otherwise) {
+    const auto at = d.open.find(key);
+    return at == d.open.end() ? otherwise : at->second;
   }
-  s.mesh.data = replicate * shard;
-  s.mesh.sequence_parallel = s.mesh.tensor > 1;  // every norm of its plans is sequence-parallel
-  const bool sharded = shard * s.mesh.context > 1;
-  const std::string reshard = titan_word(d, "parallelism.fsdp_reshard_after_forward", "default");
-  const bool again = reshard == "always" || (reshard == "default" && s.mesh.pipeline == 1);
-  s.states.zero_stage = !sharded ? 0 : again ? 3 : 2;
-  if (sharded && replicate > 1) s.states.zero_group = shard * s.mesh.context;
-  s.states.overlap_gradients = s.mesh.replicas() > 1 && (s.states.zero_stage < 2 || s.sub_groups() > 1);
-  const auto ways = static_cast<int>(titan_open(d, "parallelism.expert_tensor_parallel_degree", 1));
-  s.mesh.expert_tensor = ways == s.mesh.tensor ? 0 : ways;
-}
-
-void titan_pipeline(Reading& r, Draft& d, const base::Location& where) {
-  PlanSpec& s = d.spec;
-  const auto local = static_cast<std::int64_t>(titan_open(d, "training.local_batch_size", 8));
-  s.shape.micro_batch = local;
-  const auto global = static_cast<std::int64_t>(titan_open(d, "training.global_batch_size", -1));
-  s.shape.batch = global > 0 ? global : local * s.mesh.data;
-  s.stages.order = Order::one_f_one_b;
-  if (s.mesh.pipeline == 1) {
-    s.stages.layers_per_stage.clear();
-    return;
+  std::string titan_word(const Draft& d, const char* key, const char* otherwise) {
+    const auto at = d.words.find(key);
+    return at == d.words.end() ? otherwise : at->second;
   }
-  s.shape.micro_batch = static_cast<std::int64_t>(titan_open(d, "parallelism.pipeline_parallel_microbatch_size", 1));
-  if (s.shape.batch > local * s.mesh.data)
-    r.assume("all micro-batches of a step pass the pipeline at once; torchtitan drains it after each local batch");
-  const std::string word = titan_word(d, "parallelism.pipeline_parallel_schedule", "1F1B");
-  const bool folds = word == "ZBVZeroBubble" || word == "DualPipeV";
-  s.stages.order = word == "GPipe"           ? Order::gpipe
-                   : word == "ZBVZeroBubble" ? Order::zb_v
-                   : word == "DualPipeV"     ? Order::dualpipe_v
-                                             : Order::one_f_one_b;
-  std::int64_t chunks = word == "Interleaved1F1B" || folds ? 2 : 1;
-  const std::int64_t layers = d.model.layers;
-  const auto first = static_cast<std::int64_t>(titan_open(d, "parallelism.pipeline_parallel_first_stage_less_layers", 1));
-  const auto last = static_cast<std::int64_t>(titan_open(d, "parallelism.pipeline_parallel_last_stage_less_layers", 1));
-  if (const double each = titan_open(d, "parallelism.pipeline_parallel_layers_per_stage", 0); each >= 1) {
-    const auto stages = static_cast<std::int64_t>(std::ceil(static_cast<double>(layers + first + last) / each));
-    if (stages % s.mesh.pipeline != 0)
+
+  void titan_mesh(Reading& r, Draft& d, const base::Location& where) {
+    PlanSpec& s = d.spec;
+    const auto replicate =
+        static_cast<int>(std::max(1.0, titan_open(d, "parallelism.data_parallel_replicate_degree", 1)));
+    auto shard = static_cast<int>(titan_open(d, "parallelism.data_parallel_shard_degree", -1));
+    const std::int64_t inner = std::int64_t{s.mesh.tensor} * s.mesh.pipeline * s.mesh.context * replicate;
+    if (shard < 1) {
+      if (d.ranks == 0) d.ranks = static_cast<int>(inner);
+      if (d.ranks % inner != 0)
+        return r.error("E0654", where,
+                       fmt::format("{} ranks do not divide by the degrees of `parallelism`, {}", d.ranks, inner),
+                       "--ranks gives how many the run has");
+      shard = static_cast<int>(d.ranks / inner);
+    }
+    s.mesh.data = replicate * shard;
+    s.mesh.sequence_parallel = s.mesh.tensor > 1;  // every norm of its plans is sequence-parallel
+    const bool sharded = shard * s.mesh.context > 1;
+    const std::string reshard = titan_word(d, "parallelism.fsdp_reshard_after_forward", "default");
+    const bool again = reshard == "always" || (reshard == "default" && s.mesh.pipeline == 1);
+    s.states.zero_stage = !sharded ? 0 : again ? 3 : 2;
+    if (sharded && replicate > 1) s.states.zero_group = shard * s.mesh.context;
+    s.states.overlap_gradients = s.mesh.replicas() > 1 && (s.states.zero_stage < 2 || s.sub_groups() > 1);
+    const auto ways = static_cast<int>(titan_open(d, "parallelism.expert_tensor_parallel_degree", 1));
+    s.mesh.expert_tensor = ways == s.mesh.tensor || !d.model.experts.any() ? 0 : ways;
+  }
+
+  void titan_pipeline(Reading& r, Draft& d, const base::Location& where) {
+    PlanSpec& s = d.spec;
+    const auto local = static_cast<std::int64_t>(titan_open(d, "training.local_batch_size", 8));
+    s.shape.micro_batch = local;
+    const auto global = static_cast<std::int64_t>(titan_open(d, "training.global_batch_size", -1));
+    s.shape.batch = global > 0 ? global : local * s.mesh.data;
+    s.stages.order = Order::one_f_one_b;
+    if (s.mesh.pipeline == 1) {
+      s.stages.layers_per_stage.clear();
+      return;
+    }
+    s.shape.micro_batch = static_cast<std::int64_t>(titan_open(d, "parallelism.pipeline_parallel_microbatch_size", 1));
+    if (s.shape.batch > local * s.mesh.data)
+      r.assume("all micro-batches of a step pass the pipeline at once; torchtitan drains it after each local batch");
+    const std::string word = titan_word(d, "parallelism.pipeline_parallel_schedule", "1F1B");
+    const bool folds = word == "ZBVZeroBubble" || word == "DualPipeV";
+    s.stages.order = word == "GPipe"           ? Order::gpipe
+                     : word == "ZBVZeroBubble" ? Order::zb_v
+                     : word == "DualPipeV"     ? Order::dualpipe_v
+                                               : Order::one_f_one_b;
+    std::int64_t chunks = word == "Interleaved1F1B" || folds ? 2 : 1;
+    const std::int64_t layers = d.model.layers;
+    const auto first =
+        static_cast<std::int64_t>(titan_open(d, "parallelism.pipeline_parallel_first_stage_less_layers", 1));
+    const auto last =
+        static_cast<std::int64_t>(titan_open(d, "parallelism.pipeline_parallel_last_stage_less_layers", 1));
+    if (const double each = titan_open(d, "parallelism.pipeline_parallel_layers_per_stage", 0); each >= 1) {
+      const auto stages = static_cast<std::int64_t>(std::ceil(static_cast<double>(layers + first + last) / each));
+      if (stages % s.mesh.pipeline != 0)
+        return r.error("E0653", where,
+                       fmt::format("{} layers a stage make {} stages, which {} ranks do not divide", each, stages,
+                                   s.mesh.pipeline),
+                       "parallelism.pipeline_parallel_layers_per_stage");
+      chunks = stages / s.mesh.pipeline;
+    }
+    if (!s.stages.layers_per_stage.empty()) {
+      chunks = static_cast<std::int64_t>(s.stages.layers_per_stage.size()) / s.mesh.pipeline;
+    } else {
+      s.stages.layers_per_stage = titan_split(layers, chunks * s.mesh.pipeline, first, last);
+      if (s.stages.layers_per_stage.empty())
+        return r.error("E0653", where,
+                       fmt::format("{} layers are too few for {} stages", layers, chunks * s.mesh.pipeline), "");
+    }
+    s.stages.virtual_stages = static_cast<int>(std::clamp<std::int64_t>(chunks, 1, kMostLayers));
+  }
+
+  void titan_training(Reading& r, Draft& d) {
+    Training& t = d.training;
+    const bool adam = titan_word(d, "optimizer.name", "AdamW") == "Adam";
+    t.optimizer = usual(adam ? OptimizerKind::adam : OptimizerKind::adamw);
+    t.optimizer.learning_rate = titan_open(d, "optimizer.lr", 8e-4);
+    t.optimizer.beta1 = titan_open(d, "optimizer.beta1", 0.9);
+    t.optimizer.beta2 = titan_open(d, "optimizer.beta2", 0.95);
+    t.optimizer.epsilon = titan_open(d, "optimizer.eps", 1e-8);
+    t.optimizer.weight_decay = adam ? 0 : titan_open(d, "optimizer.weight_decay", 0.1);
+    const double factor = titan_open(d, "lr_scheduler.min_lr_factor", 0);
+    const std::string decay = titan_word(d, "lr_scheduler.decay_type", "linear");
+    t.schedule.minimum = factor < 1 ? factor * t.optimizer.learning_rate : 0;
+    const double ratio = titan_open(d, "lr_scheduler.decay_ratio", 0);
+    if (factor == 1) {
+      t.schedule.decay = Decay::none;
+    } else if (ratio > 0) {
+      t.schedule.decay = Decay::wsd;
+      t.schedule.decay_steps = std::max<std::int64_t>(1, std::llround(ratio * static_cast<double>(t.steps)));
+      if (decay != "linear") r.assume("the last steps' learning rate decays linearly");
+    } else {
+      t.schedule.decay = decay == "cosine" ? Decay::cosine : Decay::linear;
+      if (decay == "sqrt") r.assume("the learning rate decays linearly, not by a square root");
+    }
+  }
+
+  void titan_recomputation(Reading& r, Draft& d, const base::Location& where) {
+    Recomputation& c = d.spec.recomputation;
+    const std::string mode = titan_word(d, "activation_checkpoint.mode", "selective");
+    c.what = mode == "none" ? Recompute::none : mode == "full" ? Recompute::full : Recompute::selective;
+    if (mode != "selective") return;
+    const std::string option = titan_word(d, "activation_checkpoint.selective_ac_option", "2");
+    if (option == "op") return;
+    double every = 0;
+    if (!read_number(option, every) || every < 1 || every != std::floor(every))
       return r.error("E0653", where,
-                     fmt::format("{} layers a stage make {} stages, which {} ranks do not divide", each, stages,
-                                 s.mesh.pipeline),
-                     "parallelism.pipeline_parallel_layers_per_stage");
-    chunks = stages / s.mesh.pipeline;
+                     fmt::format("`selective_ac_option` is \"op\" or a number, found {}", base::quoted(option)),
+                     "\"op\" saves products and attention");
+    c.what = Recompute::full;
+    if (every == 1) return;
+    c.layers = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(static_cast<double>(d.model.layers) / every) / d.spec.places());
+    r.assume(fmt::format("every {}th layer is recomputed: as many of each stage's first ones, {}", every, *c.layers));
   }
-  if (!s.stages.layers_per_stage.empty()) {
-    chunks = static_cast<std::int64_t>(s.stages.layers_per_stage.size()) / s.mesh.pipeline;
-  } else {
-    s.stages.layers_per_stage = titan_split(layers, chunks * s.mesh.pipeline, first, last);
-    if (s.stages.layers_per_stage.empty())
-      return r.error("E0653", where, fmt::format("{} layers are too few for {} stages", layers,
-                                                 chunks * s.mesh.pipeline), "");
+
+  }  // namespace
+
+  std::span<const TorchtitanModel> torchtitan_models() {
+    // name, flavor, catalogue; layers, hidden, heads, key/value heads, width of the MLP, experts, vocabulary
+    static constexpr TorchtitanModel kAll[] = {
+        {"llama3", "8B", "llama3-8b", 32, 4096, 32, 8, 14336, 0, 128256},
+        {"llama3", "70B", "llama3-70b", 80, 8192, 64, 8, 28672, 0, 128256},
+        {"llama3", "405B", "llama3-405b", 126, 16384, 128, 8, 53248, 0, 128256},
+        {"qwen3", "8B", "qwen3-8b", 36, 4096, 32, 8, 12288, 0, 151936},
+        {"qwen3", "32B", "qwen3-32b", 64, 5120, 64, 8, 25600, 0, 151936},
+        {"qwen3", "30B-A3B", "qwen3-30b-a3b", 48, 2048, 32, 4, 6144, 128, 151936},
+        {"qwen3", "235B-A22B", "qwen3-235b-a22b", 94, 4096, 64, 4, 12288, 128, 151936},
+        {"deepseek_v3", "671B", "deepseek-v3", 61, 7168, 128, 128, 18432, 256, 129280},
+    };
+    return kAll;
   }
-  s.stages.virtual_stages = static_cast<int>(std::clamp<std::int64_t>(chunks, 1, kMostLayers));
-}
 
-void titan_training(Reading& r, Draft& d) {
-  Training& t = d.training;
-  const bool adam = titan_word(d, "optimizer.name", "AdamW") == "Adam";
-  t.optimizer = usual(adam ? OptimizerKind::adam : OptimizerKind::adamw);
-  t.optimizer.learning_rate = titan_open(d, "optimizer.lr", 8e-4);
-  t.optimizer.beta1 = titan_open(d, "optimizer.beta1", 0.9);
-  t.optimizer.beta2 = titan_open(d, "optimizer.beta2", 0.95);
-  t.optimizer.epsilon = titan_open(d, "optimizer.eps", 1e-8);
-  t.optimizer.weight_decay = adam ? 0 : titan_open(d, "optimizer.weight_decay", 0.1);
-  const double factor = titan_open(d, "lr_scheduler.min_lr_factor", 0);
-  const std::string decay = titan_word(d, "lr_scheduler.decay_type", "linear");
-  t.schedule.minimum = factor < 1 ? factor * t.optimizer.learning_rate : 0;
-  const double ratio = titan_open(d, "lr_scheduler.decay_ratio", 0);
-  if (factor == 1) {
-    t.schedule.decay = Decay::none;
-  } else if (ratio > 0) {
-    t.schedule.decay = Decay::wsd;
-    t.schedule.decay_steps = std::max<std::int64_t>(1, std::llround(ratio * static_cast<double>(t.steps)));
-    if (decay != "linear") r.assume("the last steps' learning rate decays linearly");
-  } else {
-    t.schedule.decay = decay == "cosine" ? Decay::cosine : Decay::linear;
-    if (decay == "sqrt") r.assume("the learning rate decays linearly, not by a square root");
+  const TorchtitanModel* torchtitan_model(const models::Model& m) {
+    for (const TorchtitanModel& one : torchtitan_models())
+      if (m.layers == one.layers && m.hidden == one.hidden && m.heads == one.heads && m.kv_heads == one.kv_heads &&
+          m.ffn_hidden == one.ffn && m.experts.count == one.experts && m.vocab == one.vocab && !m.further.any() &&
+          m.activation == models::Activation::swiglu && m.normalisation == models::Normalisation::rms_norm)
+        return &one;
+    return nullptr;
   }
-}
 
-void titan_recomputation(Reading& r, Draft& d, const base::Location& where) {
-  Recomputation& c = d.spec.recomputation;
-  const std::string mode = titan_word(d, "activation_checkpoint.mode", "selective");
-  c.what = mode == "none" ? Recompute::none : mode == "full" ? Recompute::full : Recompute::selective;
-  if (mode != "selective") return;
-  const std::string option = titan_word(d, "activation_checkpoint.selective_ac_option", "2");
-  if (option == "op") return;
-  double every = 0;
-  if (!read_number(option, every) || every < 1 || every != std::floor(every))
-    return r.error("E0653", where, fmt::format("`selective_ac_option` is \"op\" or a number, found {}",
-                                               base::quoted(option)), "\"op\" saves products and attention");
-  c.what = Recompute::full;
-  if (every == 1) return;
-  c.layers = std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(d.model.layers) / every) /
-                                           d.spec.places());
-  r.assume(fmt::format("every {}th layer is recomputed: as many of each stage's first ones, {}", every, *c.layers));
-}
+  std::span<const Setting> torchtitan_settings_table() {
+    static const std::vector<Setting> all = [] {
+      std::vector<Setting> out(std::begin(kTitan), std::end(kTitan));
+      for (const TitanPassed& reason : titan_passed())
+        for (const char* const name : reason.keys)
+          out.push_back({"", name, nullptr, nullptr, reason.because, reason.matters});
+      return out;
+    }();
+    return all;
+  }
 
-}  // namespace
+  Draft torchtitan_defaults() {
+    Draft d;
+    d.stack = "torchtitan-2024";
+    d.spec.numerics.precision = DType::bf16;
+    d.spec.numerics.vocab_multiple = 1;
+    d.spec.shape.sequence = 2048;
+    d.training.steps = 10000;
+    d.training.clip_norm = 1.0;
+    d.training.schedule.warmup_steps = 200;
+    return d;
+  }
 
-std::span<const TorchtitanModel> torchtitan_models() {
-  // name, flavor, catalogue; layers, hidden, heads, key/value heads, width of the MLP, experts, vocabulary
-  static constexpr TorchtitanModel kAll[] = {
-      {"llama3", "8B", "llama3-8b", 32, 4096, 32, 8, 14336, 0, 128256},
-      {"llama3", "70B", "llama3-70b", 80, 8192, 64, 8, 28672, 0, 128256},
-      {"llama3", "405B", "llama3-405b", 126, 16384, 128, 8, 53248, 0, 128256},
-      {"qwen3", "8B", "qwen3-8b", 36, 4096, 32, 8, 12288, 0, 151936},
-      {"qwen3", "32B", "qwen3-32b", 64, 5120, 64, 8, 25600, 0, 151936},
-      {"qwen3", "30B-A3B", "qwen3-30b-a3b", 48, 2048, 32, 4, 6144, 128, 151936},
-      {"qwen3", "235B-A22B", "qwen3-235b-a22b", 94, 4096, 64, 4, 12288, 128, 151936},
-      {"deepseek_v3", "671B", "deepseek-v3", 61, 7168, 128, 128, 18432, 256, 129280},
-  };
-  return kAll;
-}
+  void finish_torchtitan(Reading& r, Draft& d, const base::Location& where) {
+    titan_mesh(r, d, where);
+    if (r.failed()) return;
+    titan_pipeline(r, d, where);
+    titan_training(r, d);
+    titan_recomputation(r, d, where);
+  }
 
-const TorchtitanModel* torchtitan_model(const models::Model& m) {
-  for (const TorchtitanModel& one : torchtitan_models())
-    if (m.layers == one.layers && m.hidden == one.hidden && m.heads == one.heads && m.kv_heads == one.kv_heads &&
-        m.ffn_hidden == one.ffn && m.experts.count == one.experts && m.vocab == one.vocab && !m.further.any() &&
-        m.activation == models::Activation::swiglu && m.normalisation == models::Normalisation::rms_norm)
-      return &one;
-  return nullptr;
-}
-
-std::span<const Setting> torchtitan_settings_table() {
-  static const std::vector<Setting> all = [] {
-    std::vector<Setting> out(std::begin(kTitan), std::end(kTitan));
-    for (const TitanPassed& reason : titan_passed())
-      for (const char* const name : reason.keys)
-        out.push_back({"", name, nullptr, nullptr, reason.because, reason.matters});
-    return out;
-  }();
-  return all;
-}
-
-Draft torchtitan_defaults() {
-  Draft d;
-  d.stack = "torchtitan-2024";
-  d.spec.numerics.precision = DType::bf16;
-  d.spec.numerics.vocab_multiple = 1;
-  d.spec.shape.sequence = 2048;
-  d.training.steps = 10000;
-  d.training.clip_norm = 1.0;
-  d.training.schedule.warmup_steps = 200;
-  return d;
-}
-
-void finish_torchtitan(Reading& r, Draft& d, const base::Location& where) {
-  titan_mesh(r, d, where);
-  if (r.failed()) return;
-  titan_pipeline(r, d, where);
-  titan_training(r, d);
-  titan_recomputation(r, d, where);
-}
-
-}  // namespace orrery::plan
+  }  // namespace orrery::plan

@@ -1,6 +1,7 @@
 #pragma once
 /// A plan in the words of other frameworks, for clusters that train with them: Megatron-LM's flags, the
-/// configurations of DeepSpeed and torchtitan. Everything that affects memory or time is written out, whatever the framework's defaults are.
+/// configurations of DeepSpeed and torchtitan. Everything that affects memory or time is written out, whatever the
+/// framework's defaults are.
 #include <string>
 
 #include "base/result.h"

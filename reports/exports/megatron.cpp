@@ -25,8 +25,9 @@ using plan::Space;
 std::string shell_value(const nlohmann::json& value) {
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
-    const bool plain = !text.empty() && text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                               "0123456789_./,:+-") == std::string::npos;
+    const bool plain = !text.empty() && text.find_first_not_of(
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                            "0123456789_./,:+-") == std::string::npos;
     return plain ? text : shell_word(text);
   }
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());
@@ -43,7 +44,8 @@ std::string flags_of(const plan::Writing& from, const std::string& group) {
     if (one.write == nullptr || group != one.group) continue;
     const nlohmann::json value = one.write(from);
     if (value.is_null()) continue;
-    out += value.is_boolean() ? fmt::format("  --{}\n", one.key) : fmt::format("  --{} {}\n", one.key, shell_value(value));
+    out +=
+        value.is_boolean() ? fmt::format("  --{}\n", one.key) : fmt::format("  --{} {}\n", one.key, shell_value(value));
   }
   return out + ")\n";
 }
@@ -153,8 +155,7 @@ void check_memory(Handover& h) {
   h.note(full && some && s.stages.virtual_stages > 1, "--recompute-num-layers counts the layers of each virtual stage",
          "check its number by hand");
   h.note(!full && !modules.empty() && some, "selective recomputation applies to all layers");
-  h.note(!full && modules.has(plan::Module::activations),
-         "moe_act recomputes the activations of routed experts alone");
+  h.note(!full && modules.has(plan::Module::activations), "moe_act recomputes the activations of routed experts alone");
   h.needs(s.offload.activations == Space::device, "offloaded activations of blocks, as the plan moves them",
           "`offload: {activations: device}`, or try --fine-grained-activation-offloading by hand");
   h.needs(s.offload.parameters == Space::device, "parameters outside the device", "`offload: {parameters: device}`");

@@ -12,8 +12,7 @@ FUZZ_TARGET(launch_script) {
     model.max_sequence = 64;
     return orrery::base::Result<orrery::models::Model>(model);
   };
-  const auto run =
-      orrery::plan::import_run({{std::string(text), "fuzz", orrery::plan::RunFormat::megatron}}, question);
+  const auto run = orrery::plan::import_run({{std::string(text), "fuzz", orrery::plan::RunFormat::megatron}}, question);
   if (!run) {
     orrery::fuzz::must(!run.error().empty(), "a refusal says why");
     (void)orrery::base::render(run.error(), true);

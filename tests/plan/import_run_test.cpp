@@ -95,7 +95,8 @@ TEST(ImportRun, TorchtitansTomlAndDeepSpeedsJsonAreRead) {
   question.ranks = 0;
   const auto speed = read(
       "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 2,\n"
-      "\t\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
+      "\t\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": "
+      "\"cpu\"}}}",
       "ds.json", question);
   ASSERT_TRUE(speed) << base::render(speed.error(), false);
   EXPECT_EQ(speed->spec.mesh.data, 8);

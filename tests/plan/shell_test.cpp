@@ -67,7 +67,8 @@ TEST(Shell, ReadsHereDocumentsNestedShellsAndBatchLines) {
 }
 
 TEST(Shell, AScriptThatBreaksOffIsAnErrorWithItsPlace) {
-  for (const char* text : {"run 'open", "if true; then\nrun\n", "A=(1 2\n", "cat <<E > f\nx\n", "run ${A", "case a in"}) {
+  for (const char* text :
+       {"run 'open", "if true; then\nrun\n", "A=(1 2\n", "cat <<E > f\nx\n", "run ${A", "case a in"}) {
     const ShellScript script = read_shell(text, "cut.sh");
     ASSERT_EQ(script.errors.size(), 1U) << text;
     EXPECT_EQ(script.errors[0].code, "E0651");

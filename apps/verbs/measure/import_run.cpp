@@ -148,8 +148,8 @@ std::optional<Outcome> import_run(const ImportOptions& options, const std::vecto
   file.spec = loaded->plan.spec();
 
   std::vector<std::string> notes = run->notes;
-  notes.insert(notes.begin(), fmt::format("Read from {} ({}).", fs::path(options.files.front()).filename().string(),
-                                          run->framework));
+  notes.insert(notes.begin(),
+               fmt::format("Read from {} ({}).", fs::path(options.files.front()).filename().string(), run->framework));
   const std::string head = comments_of(notes);
   const Written written = options.as == "job" ? job_text(options, file, *run, head) : plan_text(file, head);
   Outcome outcome;
@@ -158,13 +158,14 @@ std::optional<Outcome> import_run(const ImportOptions& options, const std::vecto
   nlohmann::json inputs = nlohmann::json::array();
   for (const plan::RunFile& one : files) inputs.push_back({{"file", one.name}, {"format", plan::name_of(one.format)}});
   outcome.json =
-      nlohmann::json{{"inputs", std::move(inputs)},
-                     {"framework", run->framework},
-                     {"path", options.output.empty() ? nlohmann::json(nullptr) : nlohmann::json(options.output)},
-                     {"text", written.text},
-                     {"model", written.model_text.empty() ? nlohmann::json(nullptr) : nlohmann::json(written.model_text)},
-                     {"notes", notes},
-                     {"split", reports::spec_json(file.spec)}}
+      nlohmann::json{
+          {"inputs", std::move(inputs)},
+          {"framework", run->framework},
+          {"path", options.output.empty() ? nlohmann::json(nullptr) : nlohmann::json(options.output)},
+          {"text", written.text},
+          {"model", written.model_text.empty() ? nlohmann::json(nullptr) : nlohmann::json(written.model_text)},
+          {"notes", notes},
+          {"split", reports::spec_json(file.spec)}}
           .dump();
   if (options.output.empty()) {
     outcome.text = written.text + (written.model_text.empty() ? "" : "---\n" + written.model_text);
@@ -172,8 +173,8 @@ std::optional<Outcome> import_run(const ImportOptions& options, const std::vecto
   }
   if (!written.model_text.empty()) context.outputs.write(written.model_path, written.model_text);
   context.outputs.write(options.output, written.text);
-  outcome.text = fmt::format("{} on {}: {}\n", file.model.name, base::count_of(ranks, "device"),
-                             plan::describe(file.spec));
+  outcome.text =
+      fmt::format("{} on {}: {}\n", file.model.name, base::count_of(ranks, "device"), plan::describe(file.spec));
   for (const std::string& one : run->notes)
     if (one.starts_with("Assumed")) outcome.text += "  " + one + "\n";
   if (!written.model_path.empty()) outcome.text += fmt::format("{} {}\n", context.outputs.wrote(), written.model_path);

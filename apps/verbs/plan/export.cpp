@@ -110,7 +110,9 @@ Outcome run_export(const ExportOptions& options, const Context& context) {
 
 void add_export_flags(Flags flags, ExportOptions& o) {
   flags.option("RUN", o.run, "Run directory; with --as also a plan file").required();
-  flags.option("--as", o.as, "Instead of the weights, the plan as Megatron-LM's flags, DeepSpeed's JSON or torchtitan's TOML")
+  flags
+      .option("--as", o.as,
+              "Instead of the weights, the plan as Megatron-LM's flags, DeepSpeed's JSON or torchtitan's TOML")
       .one_of({"megatron", "deepspeed", "torchtitan"})
       .value("megatron|deepspeed|torchtitan");
   flags.option("--step", o.step, "Step of the checkpoint; default: the newest")

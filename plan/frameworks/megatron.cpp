@@ -420,7 +420,7 @@ const Setting kCarried[] = {
     {kRead, "glu-activation", nullptr,
      READ { d.model.activation = r.word(g, {"swiglu", "geglu"}) == "swiglu" ? models::Activation::swiglu
                                                                              : models::Activation::geglu; }},
-    {kRead, "window-size", nullptr, OPEN},
+    {kRead, "window-size", nullptr, READ { r.leave(g, "windows of attention are not read"); }},
     {kRead, "batch-size", nullptr, READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); }},
     {kRead, "model-parallel-size", nullptr, COUNT(spec.mesh.tensor, kMostRanks)},
     {kRead, "num-layers-per-virtual-pipeline-stage", nullptr,

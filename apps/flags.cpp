@@ -109,6 +109,16 @@ Flag Flag::setting() {
   return *this;
 }
 
+Flag Flag::named_value() {
+  option_->check(CLI::Validator(
+      [](std::string& text) {
+        const std::size_t equals = text.find('=');
+        return equals == 0 || equals == std::string::npos ? "expected NAME=VALUE, found " + text : std::string();
+      },
+      ""));
+  return *this;
+}
+
 Flag Flag::not_empty() {
   option_->check(CLI::Validator(
       [](std::string& text) {

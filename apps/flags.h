@@ -35,6 +35,8 @@ class Flag {
   Flag count();
   /// KEY=VALUE; the key is words joined by dots.
   Flag setting();
+  /// NAME=VALUE; the name is anything, the value may be empty.
+  Flag named_value();
   /// Not without a word: '' would be read as if the flag were not there.
   Flag not_empty();
   Flag required();

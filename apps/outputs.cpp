@@ -29,6 +29,8 @@ constexpr Mark kComments[] = {
     {"# A plan made by orrery:", FileKind::plan},                              // plan/spec/plan_file.cpp
     {"by `orrery init`.", FileKind::job},                                      // apps/verbs/plan/init.cpp
     {"ritten by `orrery probe", FileKind::cluster},                            // exec/probe/cluster_file.cpp
+    {"# A job by `orrery import`", FileKind::job},                             // apps/verbs/measure/import_run.cpp
+    {"# The model of a job by `orrery import`", FileKind::model},              // apps/verbs/measure/import_run.cpp
     {"Written by `orrery import`.", FileKind::cluster},                        // apps/verbs/measure/import.cpp
     {"Fitted by `orrery calibrate", FileKind::stack},                          // apps/verbs/measure/calibrate_rows.cpp
     {"Written by `orrery validate", FileKind::intervals},                      // cost/parameters/intervals.cpp
@@ -78,6 +80,7 @@ const char* name_of(FileKind kind) {
     case FileKind::trace: return "a trace";
     case FileKind::timeline: return "a timeline";
     case FileKind::settings: return "settings of another framework";
+    case FileKind::model: return "a model";
   }
   return "a file";
 }

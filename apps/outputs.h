@@ -12,7 +12,7 @@
 namespace orrery::apps {
 
 /// What a file is that Orrery writes. One replaces another of its kind only.
-enum class FileKind { plan, job, cluster, calibration, stack, intervals, page, trace, timeline, settings };
+enum class FileKind { plan, job, cluster, calibration, stack, intervals, page, trace, timeline, settings, model };
 
 /// A file that a verb will write; an empty path or `-` is none.
 struct OutputFile {

@@ -10,7 +10,12 @@
 namespace orrery::reports {
 
 const char* name_of(Framework framework) {
-  return framework == Framework::megatron ? "megatron" : "deepspeed";
+  switch (framework) {
+    case Framework::megatron: return "megatron";
+    case Framework::deepspeed: return "deepspeed";
+    case Framework::torchtitan: return "torchtitan";
+  }
+  return "?";
 }
 
 models::Dropout Handover::dropout() const {
@@ -62,11 +67,25 @@ base::Result<Settings> Handover::give(std::string text) {
 
 base::Result<Settings> settings_for(Framework framework, const plan::PlanFile& file, const plan::Plan& plan,
                                     const std::string& path) {
-  const bool megatron = framework == Framework::megatron;
-  Handover handover{file, plan, path, megatron ? "Megatron-LM" : "DeepSpeed"};
-  const plan::OptimizerTraits& optimizer = plan::traits_of(file.job.training.optimizer.kind);
-  handover.check_common(megatron ? optimizer.megatron : optimizer.deepspeed);
-  return megatron ? megatron_settings(std::move(handover)) : deepspeed_settings(std::move(handover));
+  const plan::OptimizerKind kind = file.job.training.optimizer.kind;
+  const plan::OptimizerTraits& optimizer = plan::traits_of(kind);
+  const bool adam = kind == plan::OptimizerKind::adamw || kind == plan::OptimizerKind::adam;
+  switch (framework) {
+    case Framework::megatron: {
+      Handover handover{file, plan, path, "Megatron-LM"};
+      handover.check_common(optimizer.megatron);
+      return megatron_settings(std::move(handover));
+    }
+    case Framework::deepspeed: {
+      Handover handover{file, plan, path, "DeepSpeed"};
+      handover.check_common(optimizer.deepspeed);
+      return deepspeed_settings(std::move(handover));
+    }
+    case Framework::torchtitan: break;
+  }
+  Handover handover{file, plan, path, "torchtitan"};
+  handover.check_common(adam ? optimizer.name : "");
+  return torchtitan_settings(std::move(handover));
 }
 
 }  // namespace orrery::reports

@@ -1,5 +1,5 @@
 #pragma once
-/// Shared by the writers of both frameworks: findings about a plan, and what neither can express. Private to reports/.
+/// Shared by the writers of all frameworks: findings about a plan, and what none can express. Private to reports/.
 #include <string>
 #include <string_view>
 
@@ -23,7 +23,7 @@ struct Handover {
   void needs(bool can, const std::string& what, const std::string& help);
   /// A warning if `differs`.
   void note(bool differs, const std::string& what, const std::string& help = {});
-  /// What neither framework supports: asynchrony, splits of the backward pass, encodings, drives. `optimizer`: its name
+  /// What no framework supports: asynchrony, splits of the backward pass, encodings, drives. `optimizer`: its name
   /// in the framework's settings, if it has one.
   void check_common(std::string_view optimizer);
   /// The text, or the errors.
@@ -32,5 +32,6 @@ struct Handover {
 
 [[nodiscard]] base::Result<Settings> megatron_settings(Handover handover);
 [[nodiscard]] base::Result<Settings> deepspeed_settings(Handover handover);
+[[nodiscard]] base::Result<Settings> torchtitan_settings(Handover handover);
 
 }  // namespace orrery::reports

@@ -1,4 +1,4 @@
-// import: turns dumps of real machines into a cluster file.
+// import: turns dumps of real machines into a cluster file; other kinds of files go to their own sources.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -60,7 +60,8 @@ base::Result<std::vector<clusters::Dump>> dumps_of(const ImportOptions& options,
     else
       found.push_back(problem("E0301", file, text.empty() ? "the file is empty" : "the format of this file is unknown",
                               "known are NCCL's topology XML, hwloc's XML (lstopo --of xml), and the output of "
-                              "`nvidia-smi topo -m`, ibnetdiscover and nccl-tests; --format names one"));
+                              "`nvidia-smi topo -m`, ibnetdiscover and nccl-tests; --format names one. Of runs: "
+                              "launch scripts with Megatron-LM's flags, DeepSpeed's JSON and torchtitan's TOML"));
   }
   if (!found.empty()) return base::fail(std::move(found));
   return dumps;
@@ -135,6 +136,11 @@ Outcome run_import(const ImportOptions& options, const Context& context) {
   if (!texts) return bad_input(texts.error());
   if (options.format.empty() && std::all_of(texts->begin(), texts->end(), cost::is_nccl_test))
     return import_nccl_tests(options, *texts, context);
+  const bool dumps_alone = std::all_of(texts->begin(), texts->end(), [](const std::string& text) {
+    return clusters::dump_format(text).has_value() || cost::is_nccl_test(text);
+  });
+  if (options.format.empty() && !dumps_alone)
+    if (auto run = import_run(options, *texts, context)) return *std::move(run);
   const auto dumps = dumps_of(options, std::move(*texts));
   if (!dumps) return bad_input(dumps.error());
   const auto known = load_known(context.catalog);
@@ -169,8 +175,9 @@ Outcome run_import(const ImportOptions& options, const Context& context) {
 void add_import_flags(Flags flags, ImportOptions& o) {
   flags
       .option("FILE", o.files,
-              "NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output of ibnetdiscover; or logs of "
-              "nccl-tests, for a calibration file")
+              "Launch script with Megatron-LM's flags, torchtitan's TOML, or DeepSpeed's JSON with the model's "
+              "config.json, for a plan; NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output of "
+              "ibnetdiscover, for a cluster; logs of nccl-tests, for a calibration file")
       .required();
   flags.option("--format", o.format, "Format of all files; default: recognised by content")
       .value("nccl|topo|hwloc|ibnetdiscover");
@@ -181,8 +188,16 @@ void add_import_flags(Flags flags, ImportOptions& o) {
   flags.option("--hosts", o.hosts, "Hosts of the fabric to use; * matches anything").value("PATTERN");
   flags.option("--nic-bandwidth", o.nic_bandwidth, "Bandwidth of one NIC, if the dump does not say")
       .value("'200 Gb/s'");
-  flags.option("--cluster", o.cluster, "Cluster on which the logs of nccl-tests were measured").value("NAME|FILE");
-  flags.option("-o,--output", o.output, "Cluster or calibration file to write; default: stdout").value("FILE.yaml");
+  flags.option("--cluster", o.cluster, "Cluster of the run, or on which the logs of nccl-tests were measured")
+      .value("NAME|FILE");
+  flags.option("--ranks", o.ranks, "GPUs of the run, if its files do not say").range(1, 1 << 24).value("N");
+  flags.option("--model", o.model, "Model of the run, instead of what its files say").value("NAME|FILE");
+  flags.option("--as", o.as, "What to write of a run; default: a plan").one_of({"plan", "job"}).value("plan|job");
+  flags.option("--set", o.settings, "Of a run: a variable of its script, or a setting; may be repeated")
+      .named_value()
+      .one_each()
+      .value("NAME=VALUE");
+  flags.option("-o,--output", o.output, "File to write; default: stdout").value("FILE.yaml");
 }
 
 }  // namespace
@@ -190,17 +205,18 @@ void add_import_flags(Flags flags, ImportOptions& o) {
 Verb import_verb() {
   return verb_of<ImportOptions>({
       .name = "import",
-      .says = "Make a cluster file from dumps of real machines, or a calibration file from nccl-tests",
-      .examples =
-          "  orrery import topology.xml fabric.txt -o cluster.yaml   a cluster file from dumps of real machines\n"
-          "  orrery import all_reduce.log --cluster hgx-h100 -o nccl.yaml",
+      .says = "A plan from another framework's files, a cluster from dumps, a calibration from nccl-tests",
+      .examples = "  orrery import train.sh --cluster hgx-h100 -o plan.yaml\n"
+                  "  orrery import topology.xml fabric.txt -o cluster.yaml\n"
+                  "  orrery import all_reduce.log --cluster hgx-h100 -o nccl.yaml",
       .flags = add_import_flags,
       .run = run_import,
       .outputs = [](const ImportOptions& o) -> std::vector<OutputFile> {
+        if (is_run(o)) return run_outputs(o);
         return {{o.output, o.cluster.empty() ? FileKind::cluster : FileKind::calibration}};
       },
       .inputs = [](const ImportOptions& o) -> std::vector<std::string> {
-        return all_of({o.files, {o.cluster, o.node}});
+        return all_of({o.files, {o.cluster, o.node, o.model}});
       },
   });
 }

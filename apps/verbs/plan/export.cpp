@@ -35,7 +35,9 @@ Outcome export_plan(const ExportOptions& options, const Context& context) {
   const std::string path = (run ? given / "plan.yaml" : given).string();
   const auto loaded = load_plan_argument(context.catalog, path);
   if (!loaded) return bad_input(loaded.error());
-  const auto framework = options.as == "megatron" ? reports::Framework::megatron : reports::Framework::deepspeed;
+  const auto framework = options.as == "megatron"    ? reports::Framework::megatron
+                         : options.as == "deepspeed" ? reports::Framework::deepspeed
+                                                     : reports::Framework::torchtitan;
   auto settings = reports::settings_for(framework, loaded->file, loaded->plan, path);
   if (!settings) return bad_input(settings.error());
   Outcome outcome;
@@ -108,9 +110,11 @@ Outcome run_export(const ExportOptions& options, const Context& context) {
 
 void add_export_flags(Flags flags, ExportOptions& o) {
   flags.option("RUN", o.run, "Run directory; with --as also a plan file").required();
-  flags.option("--as", o.as, "Instead of the weights, the plan as Megatron-LM's flags or DeepSpeed's JSON")
-      .one_of({"megatron", "deepspeed"})
-      .value("megatron|deepspeed");
+  flags
+      .option("--as", o.as,
+              "Instead of the weights, the plan as Megatron-LM's flags, DeepSpeed's JSON or torchtitan's TOML")
+      .one_of({"megatron", "deepspeed", "torchtitan"})
+      .value("megatron|deepspeed|torchtitan");
   flags.option("--step", o.step, "Step of the checkpoint; default: the newest")
       .range(std::int64_t{1}, std::int64_t{1} << 40)
       .value("N");

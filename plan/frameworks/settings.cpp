@@ -1,0 +1,161 @@
+// Values from texts, and what is said of settings.
+#include "plan/frameworks/settings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace orrery::plan {
+
+bool read_number(std::string_view text, double& out) {
+  std::string plain;  // Python and TOML allow 220_000_000 and a plus
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (text[i] != '_' && !(i == 0 && text[i] == '+')) plain += text[i];
+  const char* const last = plain.data() + plain.size();
+  const auto [end, failed] = std::from_chars(plain.data(), last, out);
+  return failed == std::errc() && end == last && !plain.empty() && std::isfinite(out);
+}
+
+std::string Reading::shown(const Given& at) const {
+  return flags ? "--" + at.key : fmt::format("`{}`", at.key);
+}
+
+void Reading::error(const char* code, const base::Location& where, std::string message, std::string help) {
+  constexpr std::size_t kMost = 20;
+  if (errors.size() < kMost)
+    errors.push_back({base::Severity::error, code, where, std::move(message), std::move(help), {}});
+}
+
+const GivenValue* Reading::value(const Given& at) {
+  if (at.values.empty()) {
+    error("E0653", at.where, fmt::format("{} has no value", shown(at)), "is the file cut?");
+    return nullptr;
+  }
+  const GivenValue& one = at.values.front();
+  if (!one.missing.empty()) {
+    const bool variable =
+        one.missing.front() == '$' && one.missing.size() > 1 && one.missing[1] != '(' && one.missing[1] != '{';
+    error("E0652", one.where, fmt::format("{} is {}, which only a run can tell", shown(at), base::quoted(one.missing)),
+          variable ? fmt::format("give it: --set {}=VALUE", one.missing.substr(1))
+                   : fmt::format("give the value: --set {}=VALUE", at.key));
+    return nullptr;
+  }
+  if (one.text == "auto" && !flags) {
+    error("E0652", one.where, fmt::format("{} is \"auto\": the Trainer's own arguments decide it", shown(at)),
+          fmt::format("give the value: --set {}=VALUE", at.key));
+    return nullptr;
+  }
+  return &one;
+}
+
+std::int64_t Reading::integer(const Given& at, std::int64_t low, std::int64_t high) {
+  const GivenValue* const one = value(at);
+  if (one == nullptr) return low;
+  double number = 0;
+  if (read_number(one->text, number) && number == std::floor(number) && number >= static_cast<double>(low) &&
+      number <= static_cast<double>(high))
+    return static_cast<std::int64_t>(number);
+  error("E0653", one->where,
+        fmt::format("{} is a whole number from {} to {}, found {}", shown(at), low, high, base::quoted(one->text)), "");
+  return low;
+}
+
+double Reading::number(const Given& at, double low, double high) {
+  const GivenValue* const one = value(at);
+  if (one == nullptr) return low;
+  double number = 0;
+  if (read_number(one->text, number) && number >= low && number <= high) return number;
+  error("E0653", one->where,
+        fmt::format("{} is a number from {} to {}, found {}", shown(at), low, high, base::quoted(one->text)), "");
+  return low;
+}
+
+bool Reading::boolean(const Given& at) {
+  if (at.values.empty()) return true;
+  const GivenValue* const one = value(at);
+  if (one == nullptr) return false;
+  std::string word = one->text;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "true" || word == "1" || word == "yes") return true;
+  if (word == "false" || word == "0" || word == "no" || word == "null" || word == "none") return false;
+  error("E0653", one->where, fmt::format("{} is true or false, found {}", shown(at), base::quoted(one->text)), "");
+  return false;
+}
+
+std::string Reading::text(const Given& at) {
+  const GivenValue* const one = value(at);
+  return one == nullptr ? std::string() : one->text;
+}
+
+std::string Reading::all(const Given& at) {
+  std::string out;
+  for (const GivenValue& one : at.values) out += (out.empty() ? "" : " ") + one.text;
+  return value(at) == nullptr ? std::string() : out;
+}
+
+std::string Reading::word(const Given& at, const std::vector<std::string>& known) {
+  const GivenValue* const one = value(at);
+  if (one == nullptr) return known.front();
+  if (std::find(known.begin(), known.end(), one->text) != known.end()) return one->text;
+  const std::string near = base::did_you_mean(one->text, known);
+  error("E0653", one->where,
+        fmt::format("{} is {}, which Orrery has no counterpart for", shown(at), base::quoted(one->text)),
+        near.empty() ? fmt::format("read are: {}", fmt::join(known, ", ")) : fmt::format("did you mean {}?", near));
+  return known.front();
+}
+
+void Reading::leave(const Given& at, const std::string& because) {
+  warnings.push_back({base::Severity::warning,
+                      "E0655",
+                      at.where,
+                      fmt::format("not carried over: {}, because {}", shown(at), because),
+                      {},
+                      {}});
+}
+
+void Reading::pass_over(const Given& at, const std::string& because) {
+  auto found = std::find_if(passed_.begin(), passed_.end(), [&](const auto& one) { return one.first == because; });
+  if (found == passed_.end()) found = passed_.insert(passed_.end(), {because, {}});
+  found->second.push_back(shown(at));
+}
+
+void Reading::unknown(const Given& at) {
+  warnings.push_back(
+      {base::Severity::warning,
+       "E0656",
+       at.where,
+       fmt::format("{}: this setting of {} is not known, and nothing of it is carried over", shown(at), framework_),
+       "if it moves time or memory, the prediction is of another run",
+       {}});
+}
+
+std::vector<std::string> Reading::passed_over() const {
+  std::vector<std::string> out;
+  for (const auto& [because, keys] : passed_)
+    out.push_back(fmt::format("not carried over: {}, because {}", fmt::join(keys, ", "), because));
+  return out;
+}
+
+void read_settings(std::span<const Setting> table, const std::vector<Given>& given, Reading& reading, Draft& into) {
+  std::map<std::string_view, const Setting*> rows;
+  for (const Setting& one : table) rows.emplace(one.key, &one);
+  std::map<std::string_view, const Given*> last;
+  for (const Given& one : given) last[one.key] = &one;
+  for (const Given& one : given) {
+    if (last[one.key] != &one) continue;
+    const auto row = rows.find(one.key);
+    if (row == rows.end())
+      reading.unknown(one);
+    else if (row->second->read != nullptr)
+      row->second->read(reading, one, into);
+    else if (row->second->matters)
+      reading.leave(one, row->second->why);
+    else
+      reading.pass_over(one, row->second->why);
+  }
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,111 @@
+// What runs of other frameworks are launched with, as plans.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/read/read.h"
+#include "plan/frameworks/import.h"
+
+namespace orrery::plan {
+namespace import_run_test {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr const char* kScript =
+    "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nTP=2\nGPT=(\n  --num-layers 12 --hidden-size 768\n"
+    "  --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 --swiglu --normalization RMSNorm\n"
+    "  --ffn-hidden-size 2048 --position-embedding-type rope --disable-bias-linear --vocab-size 32000)\n"
+    "srun python pretrain_gpt.py ${GPT[@]} --tensor-model-parallel-size $TP --pipeline-model-parallel-size 2 \\\n"
+    "  --micro-batch-size 2 --global-batch-size 64 --bf16 --use-distributed-optimizer --overlap-grad-reduce \\\n"
+    "  --sequence-parallel --save out --made-up-flag 3 --window-attn-skip-freq 2 --lr 3e-4 --weight-decay 0.1\n";
+
+base::Result<ImportedRun> read(const std::string& text, const std::string& name = "train.sh",
+                               RunQuestion question = {}) {
+  return import_run({{text, name, *run_format(text, name)}}, question);
+}
+std::string refused(const std::string& text, const std::string& name = "train.sh") {
+  const auto run = read(text, name);
+  return run ? "" : base::render(run.error(), false);
+}
+
+TEST(ImportRun, AScriptIsAPlanAndSaysWhatItLeavesOut) {
+  const auto run = read(kScript);
+  ASSERT_TRUE(run) << base::render(run.error(), false);
+  EXPECT_EQ(run->spec.mesh.data, 4);
+  EXPECT_EQ(run->spec.mesh.tensor, 2);
+  EXPECT_EQ(run->spec.mesh.pipeline, 2);
+  EXPECT_TRUE(run->spec.mesh.sequence_parallel);
+  EXPECT_EQ(run->spec.states.zero_stage, 1);
+  EXPECT_TRUE(run->spec.states.overlap_gradients);
+  EXPECT_EQ(run->spec.numerics.precision, models::DType::bf16);
+  EXPECT_EQ(run->model.layers, 12);
+  EXPECT_EQ(run->model.ffn_hidden, 2048);
+  EXPECT_EQ(run->model.kv_heads, 12);
+  EXPECT_FALSE(run->model.bias);
+  EXPECT_EQ(run->training.optimizer.kind, OptimizerKind::adamw);
+  EXPECT_DOUBLE_EQ(run->training.optimizer.learning_rate, 3e-4);
+  EXPECT_EQ(run->stack, "megatron-core");
+  ASSERT_EQ(run->warnings.size(), 2U);
+  EXPECT_EQ(run->warnings[0].code, "E0656");
+  EXPECT_EQ(run->warnings[0].where.line, 11);
+  EXPECT_EQ(run->warnings[1].code, "E0655");
+  EXPECT_THAT(run->notes, Contains(HasSubstr("--save")));
+}
+
+TEST(ImportRun, WhatOnlyARunCanTellIsAnErrorWithItsPlaceUntilItIsSet) {
+  std::string text = kScript;
+  text.replace(text.find("TP=2\n"), 5, "");
+  EXPECT_THAT(refused(text), HasSubstr("--set TP=VALUE"));
+  RunQuestion question;
+  question.set["TP"] = "4";
+  const auto run = read(text, "train.sh", question);
+  ASSERT_TRUE(run) << base::render(run.error(), false);
+  EXPECT_EQ(run->spec.mesh.tensor, 4);
+}
+
+TEST(ImportRun, FilesThatAreNoRunAreRefusedWithAReason) {
+  EXPECT_THAT(refused("source common.sh\n"), HasSubstr("common.sh"));
+  EXPECT_THAT(refused("echo hello\n"), HasSubstr("no command here trains"));
+  EXPECT_THAT(refused(std::string(kScript).substr(0, 120)), HasSubstr("E0651"));
+  EXPECT_THAT(refused("[model\nname = 3", "a.toml"), HasSubstr("not TOML"));
+  EXPECT_THAT(refused("{\"train_batch_size\": 8,", "ds.json"), HasSubstr("ds.json"));
+  EXPECT_THAT(refused("{\"train_batch_size\": 8}", "ds.json"), HasSubstr("config.json"));
+}
+
+TEST(ImportRun, TorchtitansTomlAndDeepSpeedsJsonAreRead) {
+  RunQuestion question;
+  question.ranks = 16;
+  question.find_model = [](const std::string& name) {
+    return models::parse_model("name: " + name +
+                                   "\nfamily: llama\nlayers: 32\nhidden: 4096\nheads: 32\nkv_heads: 8\n"
+                                   "ffn_hidden: 14336\nvocab: 128256\nmax_sequence: 8192\n",
+                               "m.yaml");
+  };
+  const auto titan = read(
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n"
+      "[parallelism]\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = \"full\"\n",
+      "a.toml", question);
+  ASSERT_TRUE(titan) << base::render(titan.error(), false);
+  EXPECT_EQ(titan->model_name, "llama3-8b");
+  EXPECT_EQ(titan->spec.mesh.data, 8);
+  EXPECT_EQ(titan->spec.states.zero_stage, 3);
+  EXPECT_EQ(titan->spec.shape.batch, 16);
+  EXPECT_EQ(titan->spec.recomputation.what, Recompute::full);
+  question.model = "some";
+  question.ranks = 0;
+  const auto speed = read(
+      "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 2,\n"
+      "\t\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": "
+      "\"cpu\"}}}",
+      "ds.json", question);
+  ASSERT_TRUE(speed) << base::render(speed.error(), false);
+  EXPECT_EQ(speed->spec.mesh.data, 8);
+  EXPECT_EQ(speed->spec.states.zero_stage, 3);
+  EXPECT_EQ(speed->spec.offload.optimizer, Space::host);
+  const auto automatic = read("{\"train_batch_size\": \"auto\"}", "ds.json", question);
+  ASSERT_FALSE(automatic);
+  EXPECT_EQ(automatic.error()[0].code, "E0652");
+}
+
+}  // namespace import_run_test
+}  // namespace orrery::plan

@@ -82,7 +82,7 @@ void check_rope_scaling(Handover& h) {
   switch (s.kind) {
     case models::RopeKind::none: return;
     case models::RopeKind::linear:
-      return return h.needs(s.factor == std::floor(s.factor), "rotary positions scaled by a fraction", "a whole `factor`");
+      return h.needs(s.factor == std::floor(s.factor), "rotary positions scaled by a fraction", "a whole `factor`");
     case models::RopeKind::longrope:
       return h.needs(false, "rotary pairs with a divisor each", "leave `rope_scaling` out");
     case models::RopeKind::llama3: {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "models/read/read.h"
 #include "plan/frameworks/import.h"
 #include "reports/exports/frameworks.h"
@@ -27,13 +30,22 @@ struct Trip {
   std::string first;  ///< what differs
 };
 
+models::Model llama3_8b() {
+  std::ifstream in(std::string(ORRERY_SOURCE_DIR) + "/models/catalog/llama3-8b.yaml");
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  return models::parse_model(text, "llama3-8b.yaml").value();
+}
+
 Trip round_trip(Framework framework, plan::RunFormat format, const char* name) {
   Trip out;
+  const bool titan = framework == Framework::torchtitan;
+  const models::Model trained = titan ? llama3_8b() : samples::tiny_gpt();  // torchtitan has models of its own alone
   for (const auto& [title, split] : samples::splits()) {
     plan::PlanSpec spec = split;
     spec.numerics.precision = models::DType::bf16;
+    if (titan) spec.mesh.sequence_parallel = spec.mesh.tensor > 1, spec.numerics.vocab_multiple = 1;
     plan::PlanFile file;
-    file.model = samples::tiny_gpt();
+    file.model = trained;
     file.cluster = samples::cpu_cluster(spec.mesh.ranks());
     const auto plan = samples::try_make(spec, file.model);
     if (!plan) continue;
@@ -48,6 +60,8 @@ Trip round_trip(Framework framework, plan::RunFormat format, const char* name) {
     if (framework == Framework::deepspeed) {
       question.model = "tiny";
       question.set["sequence_length"] = std::to_string(spec.shape.sequence);
+    }
+    if (framework != Framework::megatron) {
       question.find_model = [&](const std::string&) { return base::Result<models::Model>(file.model); };
     }
     const auto run = plan::import_run(files, question);
@@ -80,6 +94,12 @@ TEST(RoundTrip, MegatronsFlagsAreReadBackAsTheSamePlan) {
 TEST(RoundTrip, DeepSpeedsConfigurationIsReadBackAsTheSamePlan) {
   const Trip trip = round_trip(Framework::deepspeed, plan::RunFormat::deepspeed, "ds.json");
   EXPECT_GT(trip.exported, 3);
+  EXPECT_EQ(trip.other, 0) << trip.first;
+}
+
+TEST(RoundTrip, TorchtitansConfigurationIsReadBackAsTheSamePlan) {
+  const Trip trip = round_trip(Framework::torchtitan, plan::RunFormat::torchtitan, "titan.toml");
+  EXPECT_GT(trip.exported, 10);
   EXPECT_EQ(trip.other, 0) << trip.first;
 }
 

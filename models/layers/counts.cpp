@@ -69,12 +69,13 @@ Model next_token_alone(Model model) {
   return model;
 }
 
-/// Flops of a forward pass over one sequence: all, and those in products of frozen weights.
+/// Flops of a forward pass over one sequence, and what backward has less than twice as many: a product of frozen
+/// weights once.
 struct Flops {
-  double all = 0, frozen = 0;
+  double all = 0, spared = 0;
   void add(double flops, bool is_frozen) {
     all += flops;
-    if (is_frozen) frozen += flops;
+    if (is_frozen) spared += flops;
   }
 };
 
@@ -101,8 +102,14 @@ Flops flops_of_layer(const Model& model, LayerKind kind, std::int64_t layer, con
         total.add(2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
                       (op.in.size() > 3 ? 2 : 1),
                   has_frozen_weight(program, op));
-      } else if (op.kind == OpKind::state_scan || op.kind == OpKind::delta_rule || op.kind == OpKind::choose_tokens) {
+      } else if (op.kind == OpKind::state_scan || op.kind == OpKind::delta_rule) {
         total.add(flops_of(op, true), false);
+      } else if (op.kind == OpKind::choose_tokens) {
+        // Scores all tokens, and learns from those that it chose: twice their part in backward.
+        const double all = flops_of(op, true);
+        const double chosen = static_cast<double>(op.chosen) / static_cast<double>(op.sequence);
+        total.all += all;
+        total.spared += 2 * all * (1 - std::min(1.0, chosen));
       } else if (op.kind == OpKind::matmul) {
         // The head's padded columns are not the model's work.
         const bool words = kind == LayerKind::head && op.n == padded_vocab(model, 1, options.vocab_multiple);
@@ -120,12 +127,12 @@ Flops flops_per_token(const Model& model, std::int64_t sequence) {
   each_kind(model, [&](std::int64_t layer, std::int64_t count) {
     const Flops block = flops_of_layer(model, LayerKind::block, layer, options);
     total.all += static_cast<double>(count) * block.all;
-    total.frozen += static_cast<double>(count) * block.frozen;
+    total.spared += static_cast<double>(count) * block.spared;
   });
   const Flops head = flops_of_layer(model, LayerKind::head, 0, options);
-  total.all += head.all, total.frozen += head.frozen;
+  total.all += head.all, total.spared += head.spared;
   total.all /= static_cast<double>(sequence);
-  total.frozen /= static_cast<double>(sequence);
+  total.spared /= static_cast<double>(sequence);
   return total;
 }
 
@@ -163,7 +170,7 @@ double flops_per_step(const Model& model, std::int64_t sequences, std::int64_t s
   const auto tokens = static_cast<double>(sequences * sequence);
   if (model.recommender) return 3 * flops_per_sample_forward(*model.recommender) * tokens;
   const Flops a_token = flops_per_token(model, sequence);
-  return (3 * a_token.all - a_token.frozen) * tokens;
+  return (3 * a_token.all - a_token.spared) * tokens;
 }
 
 }  // namespace orrery::models

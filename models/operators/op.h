@@ -308,9 +308,9 @@ enum class OpKind : std::uint8_t {
   output_gate,       ///< in: x (n,m), g (n,m). out: y = x sigmoid(g)
   output_gate_grad,  ///< in: dy, x, g. out: dx, dg (n,m)
   // -- attention that reads chosen tokens alone (Model::indexer): m small heads of k columns. Predicted, not executed
-  /// in: queries (n,m*k), keys (n,k), weights (n,m). out: choice (n,chosen) int32: of the tokens before each, those
-  /// with
-  /// the largest sums over heads of weight relu(query . key)
+  /// in: queries (n,m*k), keys (n,k), weights (n,m). out: choice (n,chosen) int32: of the tokens before each,
+  /// those with the largest sums over heads of
+  /// weight relu(query . key)
   choose_tokens,
   /// Of the divergence of the chosen tokens' scores, behind a softmax, from attention's probabilities, summed over its
   /// heads. in: qkv, saved, choice, queries, keys, weights. out: dqueries, dkeys, dweights

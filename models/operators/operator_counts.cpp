@@ -133,7 +133,6 @@ double attention_grad_flops(const CountedOp& s) {
   return ((s.op.flash || s.op.cap > 0) && !s.full ? 5 : 4) * attention_product(s);
 }
 
-// An unfused kernel writes the scores, reads and writes them in the softmax, and reads them for PV.
 // Of one pass over what each token's small heads score: all tokens before it, or those that were chosen.
 double index_product(const CountedOp& s, double seen) {
   return 2 * tokens(s) * seen * s.m * s.k;
@@ -160,6 +159,7 @@ double choose_grad_bytes(const CountedOp& s) {
   return tokens(s) * (s.bytes * qkv_columns(s) + 2 * own + 4.0 * static_cast<double>(s.op.chosen));
 }
 
+// An unfused kernel writes the scores, reads and writes them in the softmax, and reads them for PV.
 double attention_bytes(const CountedOp& s) {
   const double qkv = tokens(s) * qkv_columns(s);
   return s.bytes * (qkv + attention_rows(s)) + (s.op.flash ? 1 : 4) * attention_saved_bytes(s);

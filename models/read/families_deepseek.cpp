@@ -33,6 +33,7 @@ void latent_keys(ConfigKeys& k, Model& m) {
   k.count({"qk_nope_head_dim"}, m.latent.nope, 1, kMostWidth);
   k.count({"qk_rope_head_dim"}, m.latent.rope, 1, kMostWidth);
   k.count({"v_head_dim"}, m.latent.value, 1, kMostWidth);
+  k.only("rope_interleave", true, "the latent attention's rotation turns adjacent columns");
   if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
 }
 
@@ -41,16 +42,23 @@ void deepseek_groups(ConfigKeys& k, Model& m) {
   k.count({"topk_group"}, m.experts.groups_chosen, 1, kMostExperts, 1);
 }
 
+/// What a class has where its file is silent.
+struct RoutingDefaults {
+  double scale = 1;  ///< routed_scaling_factor
+  bool normalised = true;
+  std::int64_t shared = 1, dense = 0;  ///< shared experts, and first layers without experts
+};
+
 /// The experts' sizes, which layers have experts, and how their weights are scaled.
-void routed_like_deepseek(ConfigKeys& k, Model& m, double scale, bool normalised) {
+void routed_like_deepseek(ConfigKeys& k, Model& m, const RoutingDefaults& silent) {
   Experts& e = m.experts;
   k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
   std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
-  k.count({"n_shared_experts"}, shared, 0, kMostExperts, 0);
+  k.count({"n_shared_experts"}, shared, 0, kMostExperts, silent.shared);
   if (k.reads()) e.shared = shared * e.hidden;
-  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
-  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, scale);
-  k.flag({"norm_topk_prob"}, e.normalised, normalised);
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, std::min(silent.dense, m.layers));
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, silent.scale);
+  k.flag({"norm_topk_prob"}, e.normalised, silent.normalised);
 }
 
 /// The module that predicts a token further ahead.
@@ -95,7 +103,7 @@ void deepseek_config(ConfigKeys& k, Model& m, bool third) {
   no_biases(k, "attention_bias");
   latent_keys(k, m);
   experts_keys(k, m, "n_routed_experts");
-  routed_like_deepseek(k, m, third ? 2.5 : 1, third);
+  routed_like_deepseek(k, m, third ? RoutingDefaults{2.5, true, 1, 3} : RoutingDefaults{1, false, 0, 0});
   deepseek_routing(k, m, third);
   // V2 either divides the weights by their sum or scales them, never both.
   if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
@@ -135,20 +143,23 @@ WeightNames deepseek_names() {
 // -- DeepSeek-V3.2 and GLM-5 -----------------------------------------------------------------------------------------
 
 // DeepSeek-AI 2025, "DeepSeek-V3.2": V3's layers, whose attention reads the tokens that an indexer chooses.
-void indexer_keys(ConfigKeys& k, Model& m) {
+void indexer_keys(ConfigKeys& k, Model& m, std::int64_t heads) {
+  constexpr const char* kShared = "layers that read the tokens chosen in a layer before are not supported";
+  constexpr const char* kAllTokens = "model_type deepseek_v3, whose attention reads all tokens";
   Indexer& i = m.indexer;
-  k.count({"index_n_heads"}, i.heads, 1, kMostWidth, 64);
+  k.count({"index_n_heads"}, i.heads, 1, kMostWidth, heads);
   k.count({"index_head_dim"}, i.width, 1, kMostWidth, 128);
   k.count({"index_topk"}, i.chosen, 1, kMostSequence, 2048);
   std::int64_t every = 1;
   k.count({"index_topk_freq"}, every, 1, kMostLayers, 1);
-  if (k.reads() && every > 1)
-    k.refuse("index_topk_freq", "layers that read the tokens chosen in a layer before are not supported",
-             "1, or model_type deepseek_v3, whose attention reads all tokens");
+  if (!k.reads()) return;
+  if (every > 1) k.refuse("index_topk_freq", kShared, std::string("1, or ") + kAllTokens);
+  if (k.given("index_topk_pattern")) k.refuse("index_topk_pattern", kShared, std::string("null, or ") + kAllTokens);
+  k.all_are("indexer_types", "full", kShared);
 }
 void deepseek_v32_config(ConfigKeys& k, Model& m) {
   deepseek_config(k, m, true);
-  indexer_keys(k, m);
+  indexer_keys(k, m, 64);
 }
 
 // GLM-5 Team 2026, "GLM-5": the same layers, without groups of experts.
@@ -163,12 +174,11 @@ void glm_moe_dsa_config(ConfigKeys& k, Model& m) {
   no_biases(k, "attention_bias");
   latent_keys(k, m);
   experts_keys(k, m, "n_routed_experts");
-  routed_like_deepseek(k, m, 2.5, true);
-  if (k.reads() && !k.given("first_k_dense_replace")) m.experts.first_dense = 3;
+  routed_like_deepseek(k, m, {2.5, true, 1, 3});
   k.sparse_layers("mlp_layer_types", m);
   deepseek_routing(k, m, true);
   further_prediction(k, m);
-  indexer_keys(k, m);
+  indexer_keys(k, m, 32);
 }
 
 WeightNames indexed_names() {
@@ -199,7 +209,7 @@ void glm4_moe_config(ConfigKeys& k, Model& m) {
   k.flag({"attention_bias"}, m.qkv_bias, false);
   k.flag({"use_qk_norm"}, m.qk_norm, false);
   experts_keys(k, m, "n_routed_experts");
-  routed_like_deepseek(k, m, 1, true);
+  routed_like_deepseek(k, m, {1, true, 1, 1});
   deepseek_groups(k, m);
   further_prediction(k, m);
 }
@@ -217,8 +227,7 @@ void glm4_moe_lite_config(ConfigKeys& k, Model& m) {
   no_biases(k, "attention_bias");
   latent_keys(k, m);
   experts_keys(k, m, "n_routed_experts");
-  routed_like_deepseek(k, m, 1.8, true);
-  if (k.reads() && !k.given("first_k_dense_replace")) m.experts.first_dense = 1;
+  routed_like_deepseek(k, m, {1.8, true, 1, 1});
   k.sparse_layers("mlp_layer_types", m);
   deepseek_groups(k, m);
   further_prediction(k, m);
@@ -244,7 +253,7 @@ void solar_open_config(ConfigKeys& k, Model& m) {
   no_biases(k, "attention_bias");
   k.only("use_qk_norm", false, "heads of q and k have no norms here");
   experts_keys(k, m, "n_routed_experts");
-  routed_like_deepseek(k, m, 1, true);
+  routed_like_deepseek(k, m, {1, true, 1, 0});
   k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth, m.experts.hidden);
   deepseek_groups(k, m);
 }
@@ -418,7 +427,7 @@ void deepseek_moe_config(ConfigKeys& k, Model& m) {
   silu(k, m, "deepseek");
   no_biases(k, "attention_bias");
   experts_keys(k, m, "n_routed_experts");
-  routed_like_deepseek(k, m, 1, false);
+  routed_like_deepseek(k, m, {1, false, 0, 0});
   deepseek_routing(k, m, false);
   if (k.given("aux_loss_alpha"))
     k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
@@ -438,7 +447,7 @@ void dots1_config(ConfigKeys& k, Model& m) {
   no_biases(k, "attention_bias");
   qwen_window(k, m);
   experts_keys(k, m, "n_routed_experts");
-  routed_like_deepseek(k, m, 1, false);
+  routed_like_deepseek(k, m, {1, false, 0, 0});
   deepseek_groups(k, m);
 }
 

@@ -323,6 +323,7 @@ void qwen3_5_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t exper
 }
 void qwen3_5_config(ConfigKeys& k, Model& m) {
   qwen3_5_keys(k, m, "qwen3_5", 0);
+  if (k.reads() && m.experts.any()) k.refuse("num_experts", "this class has no experts", "model_type qwen3_5_moe_text");
 }
 void qwen3_5_moe_config(ConfigKeys& k, Model& m) {
   qwen3_5_keys(k, m, "qwen3_5_moe", 256);

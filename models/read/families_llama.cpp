@@ -413,8 +413,9 @@ void minicpm_config(ConfigKeys& k, Model& m) {
   m.residual_scale = depth / root, m.logit_scale = base / width;
   if (k.given("sparse_config"))
     k.refuse("sparse_config", "attention that reads only chosen blocks of tokens is not supported", "null");
-  if (k.given("num_experts"))
-    k.refuse("num_experts", "MiniCPM with experts is not supported", "models without num_experts");
+  std::int64_t experts = 0;
+  k.count({"num_experts"}, experts, 0, kMostExperts, 0);
+  if (experts > 0) k.refuse("num_experts", "MiniCPM with experts is not supported", "models without num_experts");
 }
 
 // -- nanochat ---------------------------------------------------------------------------------------------------------

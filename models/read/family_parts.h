@@ -136,6 +136,12 @@ inline void exaone_windows(ConfigKeys& k, Model& m) {
   auto window = static_cast<double>(m.window);
   k.real_or_none("sliding_window", window, kMostSequence, 4096);
   if (k.reads()) m.window = static_cast<std::int64_t>(window), m.window_period = m.window > 0 ? 4 : 0;
+  if (k.reads() && m.window > 0 && !k.given("layer_types")) {
+    std::string pattern = "LLLG";
+    k.text({"sliding_window_pattern"}, pattern, "LLLG");
+    if (pattern != "LLLG" && pattern != "4")
+      k.refuse("sliding_window_pattern", "windows in another pattern are read from layer_types alone", "LLLG, or 4");
+  }
   k.layer_types(m);
   if (k.reads()) m.unrotated_period = m.window_period;
   window_within(k, m);

@@ -101,7 +101,13 @@ class ConfigReader : public ConfigKeys {
     const Cursor list = at_.optional(key);
     if (!list.is_sequence() || model.layers < 1) return;
     std::vector<bool> with;
-    for (const Cursor& one : list.items()) with.push_back(one.scalar_text() == "sparse" || one.scalar_text() == "true");
+    for (const Cursor& one : list.items()) {
+      const std::string word = one.is_scalar() ? one.scalar_text() : "";
+      const bool experts = word == "sparse" || word == "true";
+      if (!experts && word != "dense" && word != "false")
+        return one.error("E0111", "a layer is sparse or dense", "sparse, dense, true or false");
+      with.push_back(experts);
+    }
     if (std::ssize(with) != model.layers)
       return list.error("E0111", fmt::format("{} entries for a model of {} layers", with.size(), model.layers),
                         "one for each layer");
@@ -262,22 +268,26 @@ class ConfigReader : public ConfigKeys {
       const bool both = mscale > 0 && all > 0;
       s.attention = number("attention_factor", both ? yarn_attention(s.factor, mscale) / yarn_attention(s.factor, all)
                                                     : yarn_attention(s.factor));
-      // Only DeepSeek's classes multiply scores by it.
-      if (model.family == Family::deepseek_v2 || model.family == Family::deepseek_v3 ||
-          model.family == Family::deepseek_v32)
-        s.score_weight = all;
+      if (model.latent.any()) s.score_weight = all;  // DeepSeek's attention, and classes that have it from there
     }
     model.rope_scaling = s;
   }
 
   void unlimited(const char* key, const char* why) override {
     const Cursor list = at_.optional(key);
-    if (!list.is_sequence()) return;
-    const std::vector<Cursor> bounds = list.items();
+    if (!list.exists()) return;
+    const std::vector<Cursor> bounds = list.is_sequence() ? list.items() : std::vector<Cursor>{};
     constexpr double kNone = 1e30;  // files have Infinity, or the largest number there is
     const auto number = [](const Cursor& at) { return std::strtod(at.scalar_text().c_str(), nullptr); };
-    if (bounds.size() != 2 || number(bounds[0]) > 0 || number(bounds[1]) < kNone)
+    if (bounds.size() != 2 || !(number(bounds[0]) <= 0) || !(number(bounds[1]) >= kNone))
       list.error("E0111", fmt::format("a finite `{}` is not supported: {}", key, why), "[0.0, Infinity]");
+  }
+
+  void all_are(const char* key, const char* word, const char* otherwise) override {
+    const Cursor list = at_.optional(key);
+    if (!list.exists()) return;
+    for (const Cursor& one : list.items())
+      if (!one.is_scalar() || one.scalar_text() != word) return one.error("E0111", otherwise, word);
   }
 
   void refuse(const char* key, const std::string& message, const std::string& help) override {
@@ -309,7 +319,7 @@ class ConfigReader : public ConfigKeys {
   /// Phi-3's, in whose first files it is called su. The lengths before and after decide attention's factor, unless the
   /// file says it (phimoe: one for short sequences, and one for long ones).
   void longrope(const Cursor& at, Model& model) {
-    constexpr double kMost = 1e6;
+    constexpr double kLeast = 1e-6, kMost = 1e6;
     constexpr const char* kBefore = "original_max_position_embeddings";
     RopeScaling s;
     s.kind = RopeKind::longrope;
@@ -319,9 +329,9 @@ class ConfigReader : public ConfigKeys {
     const double factor = before.exists() ? longer : at.optional("factor").number(0, kMost, 1);
     s.divisors = read_divisors(at.at("short_factor"));
     s.long_divisors = read_divisors(at.at("long_factor"));
-    const double usual = at.optional("attention_factor").number(0, kMost, longrope_attention(factor, s.original));
-    s.attention = at.optional("short_mscale").number(0, kMost, usual);
-    s.long_attention = at.optional("long_mscale").number(0, kMost, usual);
+    const double usual = at.optional("attention_factor").number(kLeast, kMost, longrope_attention(factor, s.original));
+    s.attention = at.optional("short_mscale").number(kLeast, kMost, usual);
+    s.long_attention = at.optional("long_mscale").number(kLeast, kMost, usual);
     model.rope_scaling = std::move(s);
   }
   /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th.

@@ -58,6 +58,7 @@ class Examples : public ::testing::Test {
     fs::create_directory_symlink(kSource / "examples", at("examples"));
     made({"plan", "job.yaml", "--gpus", "8", "-o", "plan.yaml"});
     made({"plan", "job.yaml", "--gpus", "8", "--pick", "2", "-o", "other.yaml"});
+    made({"export", "plan.yaml", "--as", "megatron", "-o", "train.sh"});
     fs::copy_file(at("plan.yaml"), at("a.yaml"));
     fs::copy_file(at("other.yaml"), at("b.yaml"));
     folder_.file("predicted.json", orrery({"simulate", "plan.yaml", "--json"}, {.folder = folder_.path()}).out);

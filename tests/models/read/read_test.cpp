@@ -333,6 +333,44 @@ TEST(HuggingFace, RefusesVariantsThatAModelCannotSay) {
             std::string::npos);
 }
 
+/// A small GLM-5, as another class of the same kind if need be.
+std::string small_glm(const std::string& more, const std::string& type = "glm_moe_dsa") {
+  return R"({"model_type": ")" + type + R"(", "hidden_size": 64, "intermediate_size": 128, "kv_lora_rank": 16,
+    "moe_intermediate_size": 32, "n_routed_experts": 8, "num_attention_heads": 4, "num_experts_per_tok": 2,
+    "num_hidden_layers": 4, "q_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 32,
+    "index_head_dim": 16, "vocab_size": 256, "max_position_embeddings": 512)" +
+         more + "}";
+}
+
+TEST(HuggingFace, RefusesLayersThatShareAChoiceAndWordsThatAreNone) {
+  for (const char* line : {R"("indexer_types": ["full", "shared", "full", "shared"])", R"("index_topk_freq": 2)",
+                           R"("index_topk_pattern": "FSFS")", R"("rope_interleave": false)",
+                           R"("mlp_layer_types": ["dense", "sprase", "sparse", "sparse"])",
+                           R"("mlp_layer_types": [{"a": 1}, "sparse", "sparse", "sparse"])"})
+    EXPECT_NE(refused(small_glm(std::string(", ") + line), "config.json").find("E0111"), std::string::npos) << line;
+  for (const char* line : {R"("indexer_types": ["full", "full", "full", "full"])", R"("rope_interleave": true)",
+                           R"("mlp_layer_types": ["dense", "sparse", "sparse", "sparse"])"})
+    EXPECT_EQ(refused(small_glm(std::string(", ") + line), "config.json"), "(accepted)") << line;
+}
+
+TEST(HuggingFace, OfDeepSeeksRoutingHasTheClassesDefaults) {
+  const Model glm5 = parse_model(small_glm(""), "config.json").value();
+  EXPECT_EQ(glm5.indexer.heads, 32);
+  EXPECT_EQ(glm5.experts.shared, 32);
+  EXPECT_EQ(glm5.experts.first_dense, 3);
+  const Model lite = parse_model(small_glm("", "glm4_moe_lite"), "config.json").value();
+  EXPECT_EQ(lite.experts.shared, 32);
+  EXPECT_EQ(lite.experts.first_dense, 1);
+  EXPECT_EQ(parse_model(small_glm("", "deepseek_v2"), "config.json").value().experts.shared, 0);
+}
+
+TEST(HuggingFace, ScoresOfEveryLatentAttentionHaveYarnsWeight) {
+  const std::string yarn = R"(, "rope_scaling": {"type": "yarn", "factor": 4, "mscale": 1, "mscale_all_dim": 1,
+    "original_max_position_embeddings": 128})";
+  for (const char* type : {"deepseek_v3", "glm4_moe_lite", "glm_moe_dsa"})
+    EXPECT_EQ(parse_model(small_glm(yarn, type), "config.json").value().rope_scaling.score_weight, 1) << type;
+}
+
 TEST(HuggingFace, ReportsEveryMissingField) {
   const std::string text = refused("{\"model_type\": \"gpt2\", \"n_embd\": 768}\n");
   for (const char* key : {"n_layer", "n_head", "n_positions", "vocab_size"}) {

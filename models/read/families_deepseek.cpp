@@ -56,7 +56,7 @@ void routed_like_deepseek(ConfigKeys& k, Model& m, const RoutingDefaults& silent
   std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
   k.count({"n_shared_experts"}, shared, 0, kMostExperts, silent.shared);
   if (k.reads()) e.shared = shared * e.hidden;
-  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, std::min(silent.dense, m.layers));
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, silent.dense);
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, silent.scale);
   k.flag({"norm_topk_prob"}, e.normalised, silent.normalised);
 }

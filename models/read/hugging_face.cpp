@@ -268,7 +268,10 @@ class ConfigReader : public ConfigKeys {
       const bool both = mscale > 0 && all > 0;
       s.attention = number("attention_factor", both ? yarn_attention(s.factor, mscale) / yarn_attention(s.factor, all)
                                                     : yarn_attention(s.factor));
-      if (model.latent.any()) s.score_weight = all;  // DeepSeek's attention, and classes that have it from there
+      // DeepSeek's attention multiplies scores by it, and so do the classes that have theirs from there.
+      constexpr Family kWeigh[] = {Family::deepseek_v2, Family::deepseek_v3, Family::deepseek_v32,
+                                   Family::glm4_moe_lite, Family::glm_moe_dsa};
+      if (std::ranges::find(kWeigh, model.family) != std::end(kWeigh)) s.score_weight = all;
     }
     model.rope_scaling = s;
   }

@@ -35,6 +35,8 @@ void check_titan_split(Handover& h) {
   h.needs(!s.tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
   h.needs(!s.compresses(), "gradients in fewer bits", "`compression: {gradients: none}`");
   h.note(s.mesh.pipeline > 1, "a pipeline needs as many micro-batches in training.local_batch_size as it has stages");
+  h.note(stage == 0 && s.mesh.replicas() > 1 && !s.states.overlap_gradients,
+         "its DDP reduces gradients during backward, the plan after it");
   h.note(s.mesh.context > 1, "its context parallelism gathers keys and values, the plan passes them round a ring");
 }
 

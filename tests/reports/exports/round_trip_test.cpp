@@ -43,7 +43,10 @@ Trip round_trip(Framework framework, plan::RunFormat format, const char* name) {
   for (const auto& [title, split] : samples::splits()) {
     plan::PlanSpec spec = split;
     spec.numerics.precision = models::DType::bf16;
-    if (titan) spec.mesh.sequence_parallel = spec.mesh.tensor > 1, spec.numerics.vocab_multiple = 1;
+    if (titan) {
+      spec.mesh.sequence_parallel = spec.mesh.tensor > 1, spec.numerics.vocab_multiple = 1;
+      spec.states.overlap_gradients = spec.mesh.replicas() > 1 && spec.states.zero_stage < 2;  // its DDP always does
+    }
     plan::PlanFile file;
     file.model = trained;
     file.cluster = samples::cpu_cluster(spec.mesh.ranks());

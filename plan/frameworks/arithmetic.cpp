@@ -12,10 +12,12 @@ namespace {
 using Number = std::optional<std::int64_t>;
 using TextOf = std::function<std::optional<std::string>(const std::string&)>;
 constexpr int kMostNested = 40;
+constexpr int kMostTerms = 10'000;  // of an expression and those that its variables hold
 
 class Arithmetic {
  public:
-  Arithmetic(std::string_view text, const TextOf& text_of, int depth) : text_(text), text_of_(text_of), depth_(depth) {}
+  Arithmetic(std::string_view text, const TextOf& text_of, int depth, int& terms)
+      : text_(text), text_of_(text_of), depth_(depth), terms_(terms) {}
   Number whole() {
     skip();
     if (at_ == text_.size()) return 0;  // as bash has it
@@ -113,6 +115,7 @@ class Arithmetic {
     return out;
   }
   Number primary() {
+    if (++terms_ > kMostTerms) return std::nullopt;
     if (take("(")) {
       const Number value = choice();
       return take(")") ? value : std::nullopt;
@@ -134,20 +137,22 @@ class Arithmetic {
       name += text_[at_++];
     const auto text = text_of_(name);
     if (!text || depth_ + 8 > kMostNested) return std::nullopt;
-    return Arithmetic(*text, text_of_, depth_ + 8).whole();
+    return Arithmetic(*text, text_of_, depth_ + 8, terms_).whole();
   }
 
   std::string_view text_;
   const TextOf& text_of_;
   std::size_t at_ = 0;
   int depth_;
+  int& terms_;
 };
 
 }  // namespace
 
 std::optional<std::int64_t> arithmetic(std::string_view expression,
                                        const std::function<std::optional<std::string>(const std::string&)>& text_of) {
-  return Arithmetic(expression, text_of, 0).whole();
+  int terms = 0;
+  return Arithmetic(expression, text_of, 0, terms).whole();
 }
 
 }  // namespace orrery::plan

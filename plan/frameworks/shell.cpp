@@ -98,6 +98,7 @@ void ShellWalk::skip_ends() {
 void ShellWalk::statements(std::initializer_list<std::string_view> until, bool active) {
   if (++nested_ > kMostShellDepth) error(at_, "the script nests too deeply");
   bool runs = active;
+  bool last = true;  // whether what ran before `&&` or `||` succeeded; what cannot be told has
   while (at_ < size()) {
     skip_ends();
     if (at_ >= size()) break;
@@ -108,16 +109,20 @@ void ShellWalk::statements(std::initializer_list<std::string_view> until, bool a
                               keyword("}") || keyword("then") || keyword("else") || keyword("elif")))
       break;
     const std::size_t before = at_;
-    statement(runs && !s_.ended);
+    const std::optional<bool> succeeds = statement(runs && !s_.ended);
+    if (runs) last = succeeds.value_or(true);
     skip_blanks();
-    runs = active;
-    if (starts("||")) {  // what follows a failure does not run
+    if (starts("||") || starts("&&")) {
+      const bool or_else = starts("||");
       at_ += 2;
-      runs = false;
-    } else if (starts("&&")) {
-      at_ += 2;
+      skip_blanks();
+      while (peek() == '\n') ++at_, documents(), skip_blanks();
+      runs = active && last != or_else;
     } else if (peek() == '|') {
       at_ += peek(1) == '&' ? 2 : 1;
+    } else {
+      runs = active;
+      last = true;
     }
     if (at_ == before) {
       error(at_, fmt::format("{} is not understood here", base::quoted(std::string(1, peek()))));
@@ -137,50 +142,72 @@ bool ShellWalk::close(std::string_view word, std::size_t opened, const char* wha
   return false;
 }
 
-void ShellWalk::statement(bool active) {
+std::optional<bool> ShellWalk::statement(bool active) {
   const std::size_t opened = at_;
-  if (take_keyword("!")) skip_blanks();
-  if (take_keyword("if")) return if_statement(active, opened);
-  if (take_keyword("case")) return case_statement(active, opened);
-  if (take_keyword("for") || take_keyword("select")) return for_statement(active, opened);
-  if (take_keyword("while") || take_keyword("until")) {
+  if (take_keyword("!")) {
+    skip_blanks();
+    const std::optional<bool> one = statement(active);
+    return one ? std::optional(!*one) : one;
+  }
+  if (starts("[[") || (peek() == '[' && is_shell_space(peek(1)))) return bracket_test(active);
+  if (starts("((")) {
+    const auto value = double_parentheses(active);
+    return value ? std::optional(*value != 0) : std::nullopt;
+  }
+  for (const auto& [word, succeeds] : {std::pair{"true", true}, {"false", false}, {":", true}})
+    if (keyword(word)) {
+      simple_command(false);
+      return succeeds;
+    }
+  if (take_keyword("if")) {
+    if_statement(active, opened);
+  } else if (take_keyword("case")) {
+    case_statement(active, opened);
+  } else if (take_keyword("for") || take_keyword("select")) {
+    for_statement(active, opened);
+  } else if (take_keyword("while") || take_keyword("until")) {
     statements({"do"}, false);
-    if (!close("do", opened, "while")) return;
+    if (!close("do", opened, "while")) return std::nullopt;
     statements({"done"}, false);
     (void)close("done", opened, "while");
-    return redirections(false);
-  }
-  if (take_keyword("function")) {
+    redirections(false);
+  } else if (take_keyword("function")) {
     skip_blanks();
-    s_.functions.insert(word_here());
-    while (at_ < size() && !is_shell_space(peek()) && peek() != '(') ++at_;
+    std::string name;
+    while (at_ < size() && !is_shell_space(peek()) && peek() != '(') name += t_.text[at_++];
     skip_blanks();
     if (starts("()")) at_ += 2;
     skip_ends();
-    return statement(false);
-  }
-  if (take_keyword("{")) {
+    define(name, active);
+  } else if (take_keyword("{")) {
     statements({"}"}, active);
     if (close("}", opened, "{")) redirections(active);
-    return;
-  }
-  if (starts("((")) {
-    const std::size_t end = t_.text.find("))", at_);
-    if (end == std::string::npos) return error(opened, "`((` without `))`");
-    at_ = end + 2;
-    return;
-  }
-  if (peek() == '(') {
+  } else if (peek() == '(') {
     ++at_;
     statements({")"}, active);
     if (close(")", opened, "(")) redirections(active);
-    return;
+  } else if (!function_definition(active)) {
+    return simple_command(active);
   }
-  if (function_definition()) return;
-  simple_command(active);
+  return std::nullopt;
 }
 
-bool ShellWalk::function_definition() {
+void ShellWalk::define(const std::string& name, bool active) {
+  const std::size_t begin = at_;
+  if (++nested_ > kMostShellDepth) error(at_, "the script nests too deeply");
+  (void)statement(false);
+  --nested_;
+  if (active && !s_.ended) s_.functions[name] = t_.part(std::min(begin, at_), at_);
+}
+
+void ShellWalk::call(const TracedText& body, Words words) {
+  words.erase(words.begin());
+  const auto before = std::exchange(s_.arguments, std::move(words));
+  nested(body);
+  s_.arguments = before;
+}
+
+bool ShellWalk::function_definition(bool active) {
   std::size_t end = at_;
   while (end < size() && (is_shell_name(t_.text[end]) || t_.text[end] == '-')) ++end;
   std::size_t open = end;
@@ -189,12 +216,10 @@ bool ShellWalk::function_definition() {
   std::size_t closing = open + 1;
   while (closing < size() && is_shell_blank(t_.text[closing])) ++closing;
   if (t_.text.compare(closing, 1, ")") != 0) return false;
-  s_.functions.insert(t_.text.substr(at_, end - at_));
+  const std::string name = t_.text.substr(at_, end - at_);
   at_ = closing + 1;
   skip_ends();
-  if (++nested_ > kMostShellDepth) error(at_, "the script nests too deeply");
-  statement(false);
-  --nested_;
+  define(name, active);
   return true;
 }
 
@@ -226,14 +251,14 @@ bool ShellWalk::condition(bool active, std::string_view until) {
     if (starts("[[") || (peek() == '[' && is_shell_space(peek(1))))
       one = bracket_test(active);
     else if (starts("(("))
-      one = arithmetic_test();
+      one = double_parentheses(active).value_or(0) != 0;
     else if (keyword("true")) {
       at_ += 4;
       one = true;
     } else if (keyword("false"))
       at_ += 5;
     else {
-      statement(false);
+      (void)statement(false);
     }
     if (negated_next) one = !one;
     negated_next = false;
@@ -251,18 +276,6 @@ bool ShellWalk::condition(bool active, std::string_view until) {
     }
   }
   return holds;
-}
-
-bool ShellWalk::arithmetic_test() {
-  const std::size_t end = t_.text.find("))", at_);
-  if (end == std::string::npos) {
-    error(at_, "`((` without `))`");
-    return false;
-  }
-  const TracedText inner = expanded(t_.part(at_ + 2, end));
-  at_ = end + 2;
-  const auto value = arithmetic(inner.text, [&](const std::string& name) { return text_of(name); });
-  return value && *value != 0;
 }
 
 bool ShellWalk::bracket_test(bool active) {
@@ -294,6 +307,11 @@ bool ShellWalk::bracket_test(bool active) {
     for (const TracedText& one : word_at(active, true)) word += (word.empty() ? "" : " ") + one.text;
     words.push_back(without_holes(word));
     if (at_ == before) ++at_;
+    const std::size_t count = words.size();
+    if (count >= 2 && words[count - 2] == "-v") {
+      words[count - 2] = "-n";
+      words[count - 1] = text_of(words[count - 1]) ? "set" : "";
+    }
   }
   at_ += closing.size();
   return active && shell_test_holds(words);
@@ -337,7 +355,13 @@ void ShellWalk::for_statement(bool active, std::size_t opened) {
   if (starts("((")) {
     const std::size_t end = t_.text.find("))", at_);
     if (end == std::string::npos) return error(opened, "`((` without `))`");
+    const TracedText turns = t_.part(at_ + 2, end);
     at_ = end + 2;
+    const std::size_t first = std::min(turns.text.find(';'), turns.text.size());
+    const std::size_t second = std::min(turns.text.find(';', first + 1), turns.text.size());
+    (void)calculated(turns.part(0, first), active);
+    const bool any = first + 1 >= second || calculated(turns.part(first + 1, second), active).value_or(1) != 0;
+    if (active && any) values.emplace_back();
   } else {
     while (is_shell_name(peek())) name += t_.text[at_++];
     skip_ends();
@@ -355,87 +379,9 @@ void ShellWalk::for_statement(bool active, std::size_t opened) {
   if (close("done", opened, "for")) redirections(active);
 }
 
-bool ShellWalk::redirection(bool active, std::string& target) {
-  std::size_t sign = at_;
-  while (sign < size() && std::isdigit(static_cast<unsigned char>(t_.text[sign])) != 0) ++sign;
-  if (sign - at_ > 1) return false;
-  const bool both = sign == at_ && starts("&>");
-  if (!both && (sign >= size() || (t_.text[sign] != '<' && t_.text[sign] != '>'))) return false;
-  at_ = both ? at_ + 1 : sign;
-  if ((starts("<(") || starts(">("))) {
-    ++at_;
-    parenthesis();
-    return true;
-  }
-  if (starts("<<<")) {
-    at_ += 3;
-  } else if (starts("<<")) {
-    at_ += 2;
-    Document one;
-    one.tabs = peek() == '-';
-    if (one.tabs) ++at_;
-    skip_blanks();
-    while (at_ < size() && !is_shell_space(peek()) && peek() != ';' && peek() != '|' && peek() != '>') {
-      const char c = t_.text[at_++];
-      if (c == '\'' || c == '"' || c == '\\')
-        one.literal = true;
-      else
-        one.end += c;
-    }
-    one.active = active;
-    one.opened = at_;
-    open_documents_.push_back(one);
-    return true;
-  } else {
-    const bool out = peek() == '>';
-    ++at_;
-    if (peek() == '>' || peek() == '|') ++at_;
-    if (peek() == '&') {
-      ++at_;
-      while (is_shell_name(peek()) || peek() == '-') ++at_;
-      return true;
-    }
-    skip_blanks();
-    Words name = word_at(active, true);
-    if (out && !name.empty()) target = name.front().text;
-    return true;
-  }
-  skip_blanks();
-  (void)word_at(active, true);
-  return true;
-}
-
-void ShellWalk::redirections(bool active) {
-  std::string target;
-  for (skip_blanks(); redirection(active, target); skip_blanks()) {
-  }
-}
-
-void ShellWalk::documents() {
-  for (const Document& one : std::exchange(open_documents_, {})) {
-    const std::size_t begin = at_;
-    std::size_t last = size();
-    for (std::size_t line = at_;;) {
-      if (line >= size()) return error(one.opened, fmt::format("a here-document without its end, `{}`", one.end));
-      const std::size_t end = std::min(t_.text.find('\n', line), size());
-      std::size_t from = line, to = end;
-      while (one.tabs && from < to && t_.text[from] == '\t') ++from;
-      while (to > from && t_.text[to - 1] == '\r') --to;
-      if (t_.text.compare(from, to - from, one.end) == 0) {
-        last = line;
-        at_ = std::min(end + 1, size());
-        break;
-      }
-      line = end + 1;
-    }
-    if (!one.active || one.target.empty()) continue;
-    TracedText body = t_.part(begin, last);
-    s_.out.documents[one.target] = one.literal ? body : expanded(body);
-  }
-}
-
-void ShellWalk::simple_command(bool active) {
+std::optional<bool> ShellWalk::simple_command(bool active) {
   Words words;
+  std::map<std::string, std::optional<ShellVariable>> before;  // `NAME=value command` sets it for the command alone
   std::string target;
   bool only_assignments = true;
   const std::size_t documents_before = open_documents_.size();
@@ -450,19 +396,45 @@ void ShellWalk::simple_command(bool active) {
       continue;
     }
     const bool declares = !words.empty() && declaration(words.front().text);
+    if (only_assignments && active && is_shell_name_start(c)) {
+      std::string name;
+      for (std::size_t i = at_; i < size() && is_shell_name(t_.text[i]); ++i) name += t_.text[i];
+      const auto held = s_.variables.find(name);
+      before.try_emplace(name, held == s_.variables.end() ? std::nullopt : std::optional(held->second));
+    }
     if ((only_assignments || declares) && assignment(active)) continue;
-    const std::size_t before = at_;
+    const std::size_t begin = at_;
     Words more = word_at(active, false);
-    if (at_ == before) {
+    if (at_ == begin) {
       error(at_, fmt::format("{} is not understood here", base::quoted(std::string(1, peek()))));
-      return;
+      return std::nullopt;
     }
     only_assignments = false;
     for (TracedText& one : more) words.push_back(std::move(one));
-    if (words.size() > kMostShellWords) return error(before, "a command of more words than are read");
+    if (words.size() > kMostShellWords) {
+      error(begin, "a command of more words than are read");
+      return std::nullopt;
+    }
   }
   for (std::size_t i = documents_before; i < open_documents_.size(); ++i) open_documents_[i].target = target;
-  if (active && !s_.ended && !words.empty()) command(std::move(words));
+  if (!active || s_.ended || words.empty()) return std::nullopt;
+  if (words.front().text == "test") {
+    std::vector<std::string> test;
+    for (std::size_t i = 1; i < words.size(); ++i) test.push_back(without_holes(words[i].text));
+    return shell_test_holds(test);
+  }
+  const bool declares = declaration(words.front().text);
+  if (!declares) before.erase(words.front().text);  // no assignment: the command's own name
+  const auto function = s_.functions.find(words.front().text);
+  function != s_.functions.end() ? call(TracedText(function->second), std::move(words)) : command(std::move(words));
+  if (declares) return std::nullopt;
+  for (auto& [name, value] : before) {
+    if (value)
+      s_.variables[name] = std::move(*value);
+    else
+      s_.variables.erase(name);
+  }
+  return std::nullopt;
 }
 
 bool ShellWalk::declaration(const std::string& word) {
@@ -474,12 +446,12 @@ bool ShellWalk::assignment(bool active) {
   std::size_t end = at_;
   while (end < size() && is_shell_name(t_.text[end])) ++end;
   const std::string name = t_.text.substr(at_, end - at_);
-  bool one_item = false;
+  std::optional<std::string> key;
   if (t_.text.compare(end, 1, "[") == 0) {  // an element by its index or key
     const std::size_t bracket = t_.text.find(']', end);
     if (bracket == std::string::npos) return false;
+    key = t_.text.substr(end + 1, bracket - end - 1);
     end = bracket + 1;
-    one_item = true;
   }
   const bool more = t_.text.compare(end, 2, "+=") == 0;
   if (!more && t_.text.compare(end, 1, "=") != 0) return false;
@@ -516,7 +488,15 @@ bool ShellWalk::assignment(bool active) {
   }
   if (!active) return true;
   ShellVariable& at = s_.variables[name];
-  if (one_item) return true;  // arrays by key are left as they are
+  if (key) {
+    const auto index = arithmetic(*key, [&](const std::string& one) { return text_of(one); });
+    if (!index || *index < 0 || *index >= static_cast<std::int64_t>(kMostShellWords)) return true;  // arrays by words
+    at.array = true;
+    const auto place = static_cast<std::size_t>(*index);
+    if (at.items.size() <= place && spend(place)) at.items.resize(place + 1);
+    if (place < at.items.size()) at.items[place] = value.items.empty() ? TracedText() : value.items.front();
+    return true;
+  }
   if (!more) {
     at = std::move(value);
   } else if (value.array || at.array) {
@@ -553,6 +533,8 @@ void ShellWalk::command(Words words) {
     return;
   }
   if (first == "echo" || first.starts_with("print")) return;  // a command that is shown is not run
+  if (first == "let")
+    for (std::size_t i = 1; i < words.size(); ++i) (void)calculated(words[i], true);
   if (first == "unset")
     for (std::size_t i = 1; i < words.size(); ++i) s_.variables.erase(words[i].text);
   if (first == "eval") {

@@ -1,7 +1,11 @@
 // Tests by descent, batch lines one by one, and a script as a whole.
 #include "plan/frameworks/shell_parts.h"
 
+#include <fnmatch.h>
+#include <regex.h>
+
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <optional>
 #include <set>
@@ -65,7 +69,6 @@ bool single_test(const std::vector<std::string>& words, std::size_t& next, int d
     next += 2;
     if (test == "-z") return value.empty();
     if (test == "-n") return !value.empty();
-    if (test == "-v") return false;
     return !value.empty();  // files are taken to be there, as in a run that works
   }
   return !words[next++].empty();
@@ -74,6 +77,20 @@ int leading_number(std::string_view text) {
   int value = 0;
   (void)std::from_chars(text.data(), text.data() + text.size(), value);
   return std::max(0, value);
+}
+
+/// As bash's `=~`. Patterns that count or refer back, which may take long, are not followed.
+bool found_by(const std::string& pattern, const std::string& text) {
+  constexpr std::size_t kMostPattern = 256;
+  if (pattern.empty() || pattern.size() > kMostPattern || text.size() > kMostPattern) return false;
+  if (pattern.find('{') != std::string::npos) return false;
+  for (std::size_t i = 0; i + 1 < pattern.size(); ++i)
+    if (pattern[i] == '\\' && std::isdigit(static_cast<unsigned char>(pattern[i + 1])) != 0) return false;
+  regex_t compiled;
+  if (::regcomp(&compiled, pattern.c_str(), REG_EXTENDED | REG_NOSUB) != 0) return false;
+  const bool found = ::regexec(&compiled, text.c_str(), 0, nullptr, 0) == 0;
+  ::regfree(&compiled);
+  return found;
 }
 
 }  // namespace
@@ -90,14 +107,15 @@ std::string without_holes(const std::string& word) {
   return out;
 }
 bool shell_compare(const std::string& left, const std::string& op, const std::string& right) {
-  if (op == "=" || op == "==") {
-    const std::size_t star = right.find('*');  // a pattern with one star
-    if (star == std::string::npos) return left == right;
-    const std::string head = right.substr(0, star), tail = right.substr(star + 1);
-    return left.size() >= head.size() + tail.size() && left.starts_with(head) && left.ends_with(tail);
+  constexpr std::size_t kMostPattern = 1024;
+  constexpr std::ptrdiff_t kMostStars = 4;
+  if (op == "=" || op == "==" || op == "!=") {
+    const bool small = right.size() <= kMostPattern && left.size() <= kMostPattern &&
+                       std::count(right.begin(), right.end(), '*') <= kMostStars;
+    const bool fits = left == right || (small && ::fnmatch(right.c_str(), left.c_str(), 0) == 0);
+    return fits == (op != "!=");
   }
-  if (op == "!=") return left != right;
-  if (op == "=~") return !right.empty() && left.find(right) != std::string::npos;
+  if (op == "=~") return found_by(right, left);
   const auto none = [](const std::string&) { return std::optional<std::string>(); };
   const auto a = arithmetic(left, none), b = arithmetic(right, none);
   if (!a || !b) return false;

@@ -12,7 +12,7 @@ namespace orrery::plan {
 [[nodiscard]] std::string without_holes(const std::string& word);
 /// The words between `[` and `]`.
 [[nodiscard]] bool shell_test_holds(const std::vector<std::string>& words);
-/// `=`, `-gt` and the like; on the right of `==` may be a pattern with one star.
+/// `=`, `-gt`, `=~` and the like; on the right of `==` may be a pattern.
 [[nodiscard]] bool shell_compare(const std::string& left, const std::string& op, const std::string& right);
 [[nodiscard]] BatchRequest batch_of(std::string_view text);
 

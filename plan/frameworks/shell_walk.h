@@ -39,10 +39,11 @@ struct ShellVariable {
 struct ShellState {
   ShellScript out;
   std::map<std::string, ShellVariable> variables;
-  std::set<std::string> functions;
+  std::map<std::string, TracedText> functions;  ///< their bodies
   const std::map<std::string, std::string>& others;
   std::size_t spent = 0;
-  bool ended = false;  ///< by `exit`, or because nothing can be read after an error
+  bool ended = false;                                     ///< by `exit`, or because nothing can be read after an error
+  std::optional<std::vector<TracedText>> arguments = {};  ///< of the function that runs
 };
 
 class ShellWalk {
@@ -74,16 +75,25 @@ class ShellWalk {
   void statements(std::initializer_list<std::string_view> until, bool active);
   bool close(std::string_view word, std::size_t opened, const char* what);
 
-  void statement(bool active);
+  /// Whether it succeeds, where that can be told.
+  std::optional<bool> statement(bool active);
 
-  bool function_definition();
+  /// The statement behind a function's name, kept for its calls.
+  void define(const std::string& name, bool active);
+  bool function_definition(bool active);
+  void call(const TracedText& body, Words words);
 
   void if_statement(bool active, std::size_t opened);
 
   /// Tests before `then`. What cannot be told does not hold.
   bool condition(bool active, std::string_view until);
 
-  bool arithmetic_test();
+  /// `(( … ))`: its value, after its assignments.
+  std::optional<std::int64_t> double_parentheses(bool active);
+  /// Expressions between commas, each of which may set a variable.
+  std::optional<std::int64_t> calculated(const TracedText& text, bool active);
+  std::optional<std::int64_t> calculated_once(std::string_view text, std::size_t at, bool active);
+  void set_number(const std::string& name, std::optional<std::int64_t> value, std::size_t at);
 
   /// `[ … ]` and `[[ … ]]`.
   bool bracket_test(bool active);
@@ -103,7 +113,7 @@ class ShellWalk {
   };
   void documents();
 
-  void simple_command(bool active);
+  std::optional<bool> simple_command(bool active);
   static bool declaration(const std::string& word);
 
   /// `NAME=…`, `NAME+=…`, `NAME=(…)`.

@@ -136,6 +136,8 @@ void ShellWalk::quoted(bool active, const std::function<void(Words)>& put) {
       const char next = peek(1);
       if (next == '\n') {
         at_ += 2;
+      } else if (next == '\r' && peek(2) == '\n') {
+        at_ += 3;
       } else if (next == '"' || next == '\\' || next == '$' || next == '`') {
         literal.add(next, offset(at_ + 1));
         at_ += 2;
@@ -207,16 +209,20 @@ ShellWalk::Words ShellWalk::dollar(bool active, bool in_quotes) {
   }
   if (next == '@' || next == '*') {  // the script's own arguments: it is read as called without any
     at_ += 2;
-    return {};
+    return s_.arguments.value_or(Words());
   }
   if (std::isdigit(static_cast<unsigned char>(next)) != 0) {
     at_ += 2;
+    if (s_.arguments && next != '0') {
+      const auto place = static_cast<std::size_t>(next - '1');
+      return place < s_.arguments->size() ? Words{(*s_.arguments)[place]} : in_quotes ? Words{out} : Words{};
+    }
     hole(out, std::string("$") + next, begin);
     return {out};
   }
   if (next == '#') {
     at_ += 2;
-    out.add('0', offset(begin));
+    for (const char c : std::to_string(s_.arguments ? s_.arguments->size() : 0)) out.add(c, offset(begin));
     return {out};
   }
   if (next == '?' || next == '$' || next == '!' || next == '-') {

@@ -52,6 +52,33 @@ TEST(Shell, TakesTheBranchThatHolds) {
   EXPECT_THAT(last("f() { run inside; }\nrun outside\n"), ElementsAre("run", "outside"));
 }
 
+TEST(Shell, TestsDecideWhatRunsBehindThem) {
+  EXPECT_THAT(last("M=7b\n[[ $M == \"7b\" ]] && L=32\n[[ $M == \"70b\" ]] && L=80\nrun $L\n"),
+              ElementsAre("run", "32"));
+  EXPECT_THAT(last("F=0\nE=none\n[ $F = 1 ] && E=fp8\nrun $E\n"), ElementsAre("run", "none"));
+  EXPECT_THAT(last("M=x\n[ -z \"$M\" ] && H=128 || H=4096\nrun $H\n"), ElementsAre("run", "4096"));
+  EXPECT_THAT(last("(( 0 )) && A=1\nfalse || A=2\ntest 1 = 1 || A=3\n! true || A=$((A + 1))\nrun $A\n"),
+              ElementsAre("run", "3"));
+  EXPECT_THAT(last("cd /work && A=1 || exit 1\nrun $A\n"), ElementsAre("run", "1")) << "what cannot be told succeeds";
+  EXPECT_THAT(last("M=llama-70b-chat\n[[ $M == *70b* ]] && L=80\n[[ $M =~ ^llama-(70|405)b ]] && H=8192\n"
+                   "[[ -v M ]] && V=1\ncase $M in gpt*) C=gpt;; [a-z]*-chat) C=chat;; esac\nrun $L $H $V $C\n"),
+              ElementsAre("run", "80", "8192", "1", "chat"));
+}
+
+TEST(Shell, CallsFunctionsAndCalculates) {
+  EXPECT_THAT(last("T=4\nA=\nsetup() { T=8; }\nadd() { A=\"$A $1\"; }\nsetup\nadd \"--x 1\"\nrun $T $A\n"),
+              ElementsAre("run", "8", "--x", "1"));
+  EXPECT_THAT(last("go() { run \"$@\" $#; }\ngo a b\n"), ElementsAre("run", "a", "b", "2"));
+  EXPECT_THAT(last("f() { f; }\nf\nrun ends\n"), ElementsAre("run", "ends"));
+  EXPECT_THAT(
+      last("T=1\nlet T=T*8\n((M=2, M+=3))\n((M++))\nfor ((i=0;i<4;i++)); do L=$((i + 7)); done\nrun $T $M $L\n"),
+      ElementsAre("run", "8", "6", "7"));
+  EXPECT_THAT(last("A=(1 2 4)\nA[0]=8\nT=2\nT=4 true\nrun ${A[0]} $T\n"), ElementsAre("run", "8", "2"));
+  std::string sums = "A=\"A";
+  for (int i = 0; i < 3000; ++i) sums += "+A";
+  EXPECT_EQ(hole_in(last(sums + "\"\nrun $((A))\n").at(1)).empty(), false) << "told without an answer, and soon";
+}
+
 TEST(Shell, ReadsHereDocumentsNestedShellsAndBatchLines) {
   const ShellScript script = read_shell(
       "#!/bin/bash\n#SBATCH --nodes=3\n#SBATCH --gres=gpu:4\nS=2\ncat <<EOT > ds.json\n{\"stage\": $S}\nEOT\n"

@@ -144,8 +144,9 @@ bool ShellWalk::close(std::string_view word, std::size_t opened, const char* wha
 
 std::optional<bool> ShellWalk::statement(bool active) {
   const std::size_t opened = at_;
-  if (take_keyword("!")) {
-    skip_blanks();
+  bool negated = false;
+  for (; take_keyword("!"); skip_blanks()) negated = !negated;
+  if (negated) {
     const std::optional<bool> one = statement(active);
     return one ? std::optional(!*one) : one;
   }

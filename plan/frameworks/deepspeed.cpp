@@ -63,15 +63,16 @@ Space space_in(Reading& r, const Given& g) {
 // clang-format off
 #define WRITE []([[maybe_unused]] const Writing& w) -> Json
 #define READ []([[maybe_unused]] Reading& r, [[maybe_unused]] const Given& g, [[maybe_unused]] Draft& d)
+#define WHOLE(low, high) READ { d.open[g.key] = static_cast<double>(r.integer(g, low, high)); }
 #define OPEN READ { d.open[g.key] = r.number(g, -kSpeedHuge, kSpeedHuge); }
 #define MARK READ { d.open[g.key] = r.boolean(g) ? 1 : 0; }
 #define NOTHING READ {}
 #define SHOWN READ { if (r.text(g) != "auto") d.open[g.key] = r.number(g, -kSpeedHuge, kSpeedHuge); }
 const Setting kSpeed[] = {
-    {"", "train_batch_size", WRITE { return w.s().shape.batch; }, OPEN},
+    {"", "train_batch_size", WRITE { return w.s().shape.batch; }, WHOLE(1, kMostBatch)},
     {"", "train_micro_batch_size_per_gpu", WRITE { return w.s().shape.micro_batch; },
      READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); }},
-    {"", "gradient_accumulation_steps", WRITE { return w.plan.micro_batches(); }, OPEN},
+    {"", "gradient_accumulation_steps", WRITE { return w.plan.micro_batches(); }, WHOLE(1, kMostBatch)},
     {"", "gradient_clipping", WRITE { return speed_if(w.t().clip_norm.has_value(), w.t().clip_norm.value_or(0)); },
      READ { const double norm = r.number(g, 0, kSpeedHuge); if (norm > 0) d.training.clip_norm = norm; }},
     {"", "bf16.enabled", WRITE { return speed_if(w.s().numerics.precision == DType::bf16, true); },
@@ -176,6 +177,7 @@ const Setting kSpeed[] = {
 };
 #undef WRITE
 #undef READ
+#undef WHOLE
 #undef OPEN
 #undef MARK
 #undef NOTHING
@@ -292,7 +294,9 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
   std::int64_t& micro = s.shape.micro_batch;
   std::int64_t ranks = d.ranks;
   // Any two of the three, and the ranks, give the last (runtime/config.py, _set_batch_related_parameters).
-  if (ranks == 0 && batch > 0 && micro > 0) ranks = batch / (micro * std::max<std::int64_t>(steps, 1));
+  if (ranks == 0 && batch > 0 && micro > 0) ranks = batch / micro / std::max<std::int64_t>(steps, 1);
+  if (!product_up_to(kMostBatch, {micro, std::max<std::int64_t>(steps, 1), ranks}) || ranks > kMostRanks)
+    return r.error("E0653", where, "more GPUs or sequences than any run has", "");
   if (ranks < 1) return r.error("E0654", where, "how many GPUs there are is not given", "--ranks 8");
   if (batch > 0 && micro > 0 && steps == 0) steps = batch / (micro * ranks);
   if (batch > 0 && steps > 0 && micro == 0) micro = batch / (steps * ranks);
@@ -305,8 +309,6 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
                    fmt::format("the batches do not multiply up: {} is not {} x {} x {} GPUs", batch, micro,
                                std::max<std::int64_t>(steps, 1), ranks),
                    "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x GPUs");
-  if (ranks > kMostRanks || batch > kMostBatch)
-    return r.error("E0653", where, "more GPUs or sequences than any run has", "");
   s.shape.batch = batch;
   s.mesh.data = static_cast<int>(ranks);
   d.ranks = s.mesh.data;

@@ -152,6 +152,10 @@ void finish_stages(Reading& r, Draft& d, const base::Location& where) {
   if (pipeline == 1) return;
   if (const double chunks = open_of(d, "num-virtual-stages-per-pipeline-rank", 0); chunks > 0)
     st.virtual_stages = static_cast<int>(chunks);
+  if (!product_up_to(kMostLayers, {pipeline, st.virtual_stages}))
+    return r.error("E0653", where,
+                   fmt::format("{} stages of {} chunks are more than a model has layers", pipeline, st.virtual_stages),
+                   "");
   const double first = open_of(d, "decoder-first-pipeline-num-layers", -1);
   const double last = open_of(d, "decoder-last-pipeline-num-layers", -1);
   if (const double each = open_of(d, "num-layers-per-virtual-pipeline-stage", 0); each > 0) {
@@ -313,7 +317,15 @@ void finish_megatron(Reading& r, Draft& d, const base::Location& where) {
     return;
   }
   finish_model(r, d, where);
-  const std::int64_t inner = std::int64_t{s.mesh.tensor} * s.mesh.pipeline * s.mesh.context;
+  const auto degrees = product_up_to(kMostRanks, {s.mesh.tensor, s.mesh.pipeline, s.mesh.context});
+  const auto ways = static_cast<std::int64_t>(open_of(d, "expert-tensor-parallel-size", s.mesh.tensor));
+  if (!degrees || !product_up_to(kMostRanks, {s.mesh.expert, ways, s.mesh.pipeline}))
+    return r.error("E0653", where,
+                   fmt::format("tensor {} x pipeline {} x context {}, or experts {} x {} ways, are more ranks than any "
+                               "run has",
+                               s.mesh.tensor, s.mesh.pipeline, s.mesh.context, s.mesh.expert, ways),
+                   "");
+  const std::int64_t inner = *degrees;
   if (d.ranks > 0 && d.ranks % inner != 0)
     return r.error("E0654", where,
                    fmt::format("{} ranks do not divide by tensor {} x pipeline {} x context {}", d.ranks, s.mesh.tensor,

@@ -19,6 +19,15 @@ bool read_number(std::string_view text, double& out) {
   return failed == std::errc() && end == last && !plain.empty() && std::isfinite(out);
 }
 
+std::optional<std::int64_t> product_up_to(std::int64_t most, std::initializer_list<std::int64_t> factors) {
+  std::int64_t out = 1;
+  for (const std::int64_t one : factors) {
+    if (one > most / out) return std::nullopt;
+    out *= std::max<std::int64_t>(one, 1);
+  }
+  return out;
+}
+
 std::string Reading::shown(const Given& at) const {
   return flags ? "--" + at.key : fmt::format("`{}`", at.key);
 }

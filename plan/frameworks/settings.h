@@ -3,8 +3,10 @@
 /// of a script, a key of TOML or a path in JSON. A framework is a table with a row for each setting that it knows: how
 /// a plan is written in its words, and how such words are read, side by side.
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -105,6 +107,9 @@ void read_settings(std::span<const Setting> table, const std::vector<Given>& giv
 
 /// The text of a number as these files write it.
 [[nodiscard]] bool read_number(std::string_view text, double& out);
+
+/// The product of positive numbers; nothing where it is more than `most`.
+[[nodiscard]] std::optional<std::int64_t> product_up_to(std::int64_t most, std::initializer_list<std::int64_t> factors);
 
 /// Whether optimizer states are partitioned at all, and whether gradients are.
 [[nodiscard]] inline bool partitions(const PlanSpec& s) {

@@ -107,5 +107,53 @@ TEST(ImportRun, TorchtitansTomlAndDeepSpeedsJsonAreRead) {
   EXPECT_EQ(automatic.error()[0].code, "E0652");
 }
 
+models::Model some_model() {
+  return *models::parse_model(
+      "name: some\nfamily: llama\nlayers: 32\nhidden: 4096\nheads: 32\nkv_heads: 8\nffn_hidden: 14336\n"
+      "vocab: 128256\nmax_sequence: 8192\n",
+      "m.yaml");
+}
+RunQuestion with_model(const std::string& name = "") {
+  RunQuestion out;
+  out.model = name;
+  out.find_model = [](const std::string&) -> base::Result<models::Model> { return some_model(); };
+  return out;
+}
+std::string outcome(const base::Result<ImportedRun>& run) {
+  if (!run) return base::render(run.error(), false);
+  std::string out;
+  for (const std::string& note : run->notes) out += note + "\n";
+  return out;
+}
+constexpr const char* kTitan =
+    "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\n[parallelism]\n";
+constexpr const char* kTrain =
+    "python pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --vocab-size "
+    "32000 --micro-batch-size 1 --bf16 ";
+
+TEST(ImportRun, DegreesBeyondAnyRunAreRefusedBeforeTheyWrap) {
+  const std::string huge = "--tensor-model-parallel-size 16777216 --pipeline-model-parallel-size 16777216 ";
+  EXPECT_THAT(refused(std::string(kTrain) + huge + "--context-parallel-size 65536\n"), HasSubstr("E0653"));
+  for (const char* const flag : {"--moe-router-topk 0", "--moe-router-topk 1e20", "--expert-tensor-parallel-size 1e20",
+                                 "--kv-lora-rank 1e30", "--lr-warmup-samples 1e30", "--lr-warmup-fraction 1e20"})
+    EXPECT_THAT(refused(std::string(kTrain) + "--num-experts 8 " + flag + "\n"), HasSubstr("E0653")) << flag;
+  for (const char* const lines :
+       {"data_parallel_replicate_degree = 65536\ntensor_parallel_degree = 65536\npipeline_parallel_degree = 65536\n"
+        "context_parallel_degree = 65536\n",
+        "data_parallel_shard_degree = 4000000000\n", "data_parallel_replicate_degree = -3\n",
+        "pipeline_parallel_degree = 2\npipeline_parallel_layers_per_stage = 1e-300\n",
+        "pipeline_parallel_degree = 2\npipeline_parallel_first_stage_less_layers = 1e25\n",
+        "[activation_checkpoint]\nselective_ac_option = \"1e300\"\n"})
+    EXPECT_THAT(outcome(read(std::string(kTitan) + lines, "a.toml", with_model())), HasSubstr("E0653")) << lines;
+  for (const char* const json :
+       {R"({"train_micro_batch_size_per_gpu": 16777216, "gradient_accumulation_steps": 549755813888})",
+        R"({"train_micro_batch_size_per_gpu": 16777216, "gradient_accumulation_steps": 16777216})",
+        R"({"train_batch_size": 16, "gradient_accumulation_steps": 549755813888})"}) {
+    RunQuestion question = with_model("some");
+    question.ranks = 1 << 20;
+    EXPECT_THAT(outcome(read(json, "ds.json", question)), HasSubstr("E0653")) << json;
+  }
+}
+
 }  // namespace import_run_test
 }  // namespace orrery::plan

@@ -11,6 +11,7 @@
 
 #include "models/read/read.h"
 #include "plan/frameworks/flatten.h"
+#include "plan/frameworks/launched.h"
 #include "plan/frameworks/shell.h"
 #include "plan/spec/fields.h"
 
@@ -104,8 +105,8 @@ const std::set<std::string, std::less<>> kLauncher = {"nproc_per_node",
 
 /// The flags of a command, with what belongs to its launcher apart.
 struct CommandLine {
-  std::vector<Given> flags, launcher;
-  std::vector<GivenValue> stray;  ///< words that nothing is known of: variables that are set nowhere
+  std::vector<Given> flags, launcher;  ///< numbers of the latter are read by launched_by
+  std::vector<GivenValue> stray;       ///< words that nothing is known of: variables that are set nowhere
 };
 
 CommandLine command_line(const std::vector<TracedText>& words, std::string_view text, const std::string& file) {
@@ -152,19 +153,6 @@ CommandLine command_line(const std::vector<TracedText>& words, std::string_view 
     }
   }
   return out;
-}
-
-/// A number of a launcher's ("2", "1:4"); 0: it cannot be told.
-int launcher_number(const std::vector<Given>& launcher, std::initializer_list<const char*> keys) {
-  for (const Given& one : launcher)
-    for (const char* const key : keys) {
-      if (one.key != key || one.values.empty()) continue;
-      const std::string& word = one.values.front().text;
-      double value = 0;
-      if (read_number(word.substr(word.find_last_of(':') + 1), value) && value >= 1 && value <= kMostRanks)
-        return static_cast<int>(value);
-    }
-  return 0;
 }
 
 /// A launch script as settings.
@@ -241,22 +229,8 @@ base::Result<ScriptSettings> script_settings(const std::vector<RunFile>& scripts
     CommandLine line = command_line(words, file.text, file.name);
     out.given = std::move(line.flags);
     out.stray = std::move(line.stray);
-    int nodes = launcher_number(line.launcher, {"nnodes", "num_nodes", "nodes"});
-    int per_node = launcher_number(
-        line.launcher, {"nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node"});
-    const int tasks = launcher_number(line.launcher, {"ntasks"});
-    if (nodes == 0) nodes = script.batch.nodes;
-    if (per_node == 0) per_node = std::max(script.batch.gpus_per_node, script.batch.tasks_per_node);
-    const bool counts = std::any_of(line.launcher.begin(), line.launcher.end(), [](const Given& one) {
-      return one.key == "nnodes" || one.key == "num_nodes" || one.key == "nodes";
-    });
-    if (nodes == 0 && per_node > 0 && !counts) nodes = 1;
-    out.per_node = per_node;
-    const std::int64_t product = std::int64_t{nodes} * per_node;
-    out.ranks = product > 0 && product <= kMostRanks ? static_cast<int>(product)
-                : tasks > 0                          ? tasks
-                : script.batch.tasks > 0             ? script.batch.tasks
-                                                     : 0;
+    const Launched launched = launched_by(words, file.text);
+    out.ranks = launched.ranks, out.per_node = launched.per_node;
     for (const Given& one : out.given)
       if (one.key == "deepspeed_config" && !one.values.empty()) {
         const auto found = script.documents.find(one.values.front().text);

@@ -155,5 +155,24 @@ TEST(ImportRun, DegreesBeyondAnyRunAreRefusedBeforeTheyWrap) {
   }
 }
 
+int data_of(const std::string& before, const std::string& launcher) {
+  const auto run = read(before + launcher + " " + kTrain + "\n");
+  return run ? run->spec.mesh.data : -1;
+}
+
+TEST(ImportRun, RanksAreThoseOfWhatStartsTheProgramLast) {
+  EXPECT_EQ(data_of("", "srun --ntasks-per-node=1 torchrun --nnodes 4 --nproc_per_node 8"), 32);
+  EXPECT_EQ(data_of("", "srun --nodes=4 --ntasks=4 --ntasks-per-node=1 torchrun --nproc_per_node=8"), 32);
+  EXPECT_EQ(data_of("", "mpirun -np 64"), 64);
+  EXPECT_EQ(data_of("", "srun -N 4 -n 32"), 32);
+  EXPECT_EQ(data_of("", "srun -N4 --ntasks-per-node 8"), 32);
+  EXPECT_EQ(data_of("#!/bin/bash\n#SBATCH -N4\n#SBATCH --gpus=32\n", "srun"), 32);
+  EXPECT_EQ(data_of("#!/bin/bash\n#SBATCH -N4\n#SBATCH --gres=gpu:a100:8\n#SBATCH --ntasks-per-node=1\n",
+                    "srun torchrun --nnodes 4 --nproc_per_node $GPUS"),
+            32);
+  EXPECT_EQ(data_of("", "torchrun --nproc_per_node 8"), 8);
+  EXPECT_EQ(data_of("", "deepspeed --num_nodes 2 --num_gpus 8"), 16);
+}
+
 }  // namespace import_run_test
 }  // namespace orrery::plan

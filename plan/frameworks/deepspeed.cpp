@@ -294,7 +294,7 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
   std::int64_t& micro = s.shape.micro_batch;
   std::int64_t ranks = d.ranks;
   // Any two of the three, and the ranks, give the last (runtime/config.py, _set_batch_related_parameters).
-  if (ranks == 0 && batch > 0 && micro > 0) ranks = batch / micro / std::max<std::int64_t>(steps, 1);
+  if (ranks == 0 && batch > 0 && micro > 0 && steps > 0) ranks = std::max<std::int64_t>(1, batch / micro / steps);
   if (!product_up_to(kMostBatch, {micro, std::max<std::int64_t>(steps, 1), ranks}) || ranks > kMostRanks)
     return r.error("E0653", where, "more GPUs or sequences than any run has", "");
   if (ranks < 1) return r.error("E0654", where, "how many GPUs there are is not given", "--ranks 8");
@@ -308,7 +308,8 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
     return r.error("E0653", where,
                    fmt::format("the batches do not multiply up: {} is not {} x {} x {} GPUs", batch, micro,
                                std::max<std::int64_t>(steps, 1), ranks),
-                   "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x GPUs");
+                   "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x GPUs, which "
+                   "--ranks gives");
   s.shape.batch = batch;
   s.mesh.data = static_cast<int>(ranks);
   d.ranks = s.mesh.data;

@@ -403,7 +403,9 @@ class RunImport {
     }
     from_.push_back(file_name(file.name) + ": mesh, batch, precision, optimizer");
     draft.model = *given_model_;
-    draft.ranks = ranks(0);
+    const auto shards = draft.open.find("parallelism.data_parallel_shard_degree");
+    const bool all_said = shards != draft.open.end() && shards->second >= 1;
+    draft.ranks = all_said || reading.failed() ? question_.ranks : ranks(0);
     finish_torchtitan(reading, draft, {file.name, 1, 1, 1});
     return give(reading, std::move(draft), "torchtitan", 0);
   }
@@ -430,12 +432,10 @@ class RunImport {
       assumed_.push_back(fmt::format("sequences of {}, the model's longest: --set sequence_length gives others",
                                      draft.spec.shape.sequence));
     }
-    // The batches say how many there are, where they are all given.
-    draft.ranks = question_.ranks;
-    const bool both =
-        std::any_of(given->begin(), given->end(), [](const Given& one) { return one.key == "train_batch_size"; }) &&
-        draft.spec.shape.micro_batch > 0;
-    if (draft.ranks == 0 && !both) draft.ranks = ranks(0);
+    // All three batches say how many there are; two leave the accumulation open.
+    const bool follow = draft.open.contains("train_batch_size") && draft.open.contains("gradient_accumulation_steps") &&
+                        draft.spec.shape.micro_batch > 0;
+    draft.ranks = follow || reading.failed() ? question_.ranks : ranks(0);
     finish_deepspeed(reading, draft, {file.name, 1, 1, 1});
     from_.push_back(file_name(file.name) + ": ranks, batch, precision, ZeRO, optimizer");
     return give(reading, std::move(draft), "DeepSpeed", 0);

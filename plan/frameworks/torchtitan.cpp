@@ -304,7 +304,13 @@ const std::vector<TitanPassed>& titan_passed() {
                        fmt::format("{} ranks do not divide by the degrees of `parallelism`, {}", d.ranks, inner),
                        "--ranks gives how many the run has");
       shard = static_cast<int>(d.ranks / inner);
+    } else if (d.ranks > 0 && d.ranks != inner * shard) {
+      return r.error(
+          "E0654", where,
+          fmt::format("{} ranks are asked for, but the degrees of `parallelism` are of {}", d.ranks, inner * shard),
+          "leave out --ranks, or `data_parallel_shard_degree = -1`");
     }
+    d.ranks = static_cast<int>(inner * shard);
     s.mesh.data = replicate * shard;
     s.mesh.sequence_parallel = s.mesh.tensor > 1;  // every norm of its plans is sequence-parallel
     const bool sharded = shard * s.mesh.context > 1;

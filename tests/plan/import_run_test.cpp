@@ -10,6 +10,7 @@ namespace import_run_test {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kScript =
     "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nTP=2\nGPT=(\n  --num-layers 12 --hidden-size 768\n"
@@ -172,6 +173,35 @@ TEST(ImportRun, RanksAreThoseOfWhatStartsTheProgramLast) {
             32);
   EXPECT_EQ(data_of("", "torchrun --nproc_per_node 8"), 8);
   EXPECT_EQ(data_of("", "deepspeed --num_nodes 2 --num_gpus 8"), 16);
+}
+
+TEST(ImportRun, RanksOfDeepSpeedFollowOnlyFromAllThreeBatches) {
+  RunQuestion question = with_model("some");
+  question.ranks_otherwise = 8;
+  const auto two = read(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4})", "ds.json", question);
+  ASSERT_TRUE(two) << outcome(two);
+  EXPECT_EQ(two->spec.mesh.data, 8);  // and two micro-batches each
+  EXPECT_THAT(two->notes, Contains(HasSubstr("Assumed: 8 ranks")));
+  const char* const kAll =
+      R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4})";
+  const auto three = read(kAll, "ds.json", question);
+  ASSERT_TRUE(three) << outcome(three);
+  EXPECT_EQ(three->spec.mesh.data, 4);
+  EXPECT_THAT(three->notes, Not(Contains(HasSubstr("ranks, as many"))));
+}
+
+TEST(ImportRun, RanksThatContradictTorchtitansDegreesAreAnError) {
+  RunQuestion question = with_model();
+  question.ranks_otherwise = 64;
+  const std::string text = std::string(kTitan) + "data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\n";
+  const auto run = read(text, "a.toml", question);
+  ASSERT_TRUE(run) << outcome(run);
+  EXPECT_EQ(run->spec.mesh.ranks(), 8);
+  EXPECT_THAT(run->notes, Not(Contains(HasSubstr("ranks, as many"))));
+  question.ranks = 16;
+  EXPECT_THAT(outcome(read(text, "a.toml", question)), HasSubstr("E0654"));
+  question.ranks = 8;
+  EXPECT_TRUE(read(text, "a.toml", question));
 }
 
 }  // namespace import_run_test

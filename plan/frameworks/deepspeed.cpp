@@ -60,6 +60,13 @@ Space space_in(Reading& r, const Given& g) {
   return word == "cpu" ? Space::host : word == "nvme" ? Space::nvme : Space::device;
 }
 
+/// Whether the Trainer's arguments decide a value that moves no time and no memory: it keeps its default.
+bool is_automatic(Reading& r, const Given& g) {
+  if (g.values.size() != 1 || g.values.front().text != "auto") return false;
+  r.pass_over(g, "\"auto\" leaves it to the Trainer's arguments, and a step takes the same time whatever they say");
+  return true;
+}
+
 // clang-format off
 #define WRITE []([[maybe_unused]] const Writing& w) -> Json
 #define READ []([[maybe_unused]] Reading& r, [[maybe_unused]] const Given& g, [[maybe_unused]] Draft& d)
@@ -67,7 +74,8 @@ Space space_in(Reading& r, const Given& g) {
 #define OPEN READ { d.open[g.key] = r.number(g, -kSpeedHuge, kSpeedHuge); }
 #define MARK READ { d.open[g.key] = r.boolean(g) ? 1 : 0; }
 #define NOTHING READ {}
-#define SHOWN READ { if (r.text(g) != "auto") d.open[g.key] = r.number(g, -kSpeedHuge, kSpeedHuge); }
+#define SHOWN READ { if (!is_automatic(r, g)) d.open[g.key] = r.number(g, -kSpeedHuge, kSpeedHuge); }
+#define SILENT READ { (void)is_automatic(r, g); }
 const Setting kSpeed[] = {
     {"", "train_batch_size", WRITE { return w.s().shape.batch; }, WHOLE(1, kMostBatch)},
     {"", "train_micro_batch_size_per_gpu", WRITE { return w.s().shape.micro_batch; },
@@ -131,12 +139,12 @@ const Setting kSpeed[] = {
      WRITE { return optimizer_traits(w).keys.betas ? Json({w.t().optimizer.beta1, w.t().optimizer.beta2}) :
        Json(nullptr); },
      READ {
-       if (g.values.size() == 2) {
-         (void)read_number(g.values[0].text, d.open["beta1"]);
-         (void)read_number(g.values[1].text, d.open["beta2"]);
-       } else if (r.all(g) != "auto") {
+       if (is_automatic(r, g)) return;
+       double first = 0, second = 0;
+       if (g.values.size() == 2 && read_number(g.values[0].text, first) && read_number(g.values[1].text, second))
+         d.open["beta1"] = first, d.open["beta2"] = second;
+       else
          r.error("E0653", g.where, "`optimizer.params.betas` is two numbers", "[0.9, 0.95]");
-       }
      }},
     {"", "optimizer.params.eps", WRITE { return speed_if(optimizer_traits(w).keys.epsilon, w.t().optimizer.epsilon); },
      SHOWN},
@@ -145,17 +153,17 @@ const Setting kSpeed[] = {
      READ { d.words[g.key] = r.word(g, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}); }},
     {"", "scheduler.params.warmup_num_steps",
      WRITE { return speed_if(!scheduler_word(w).is_null(), w.t().schedule.warmup_steps); }, SHOWN},
-    {"", "scheduler.params.total_num_steps", WRITE { return speed_if(decays(w), w.t().steps); }, SHOWN},
-    {"", "scheduler.params.warmup_min_lr", WRITE { return speed_if(warms_to_rates(w), 0); }, NOTHING},
+    {"", "scheduler.params.total_num_steps", WRITE { return speed_if(decays(w), w.t().steps); }, OPEN},
+    {"", "scheduler.params.warmup_min_lr", WRITE { return speed_if(warms_to_rates(w), 0); }, SILENT},
     {"", "scheduler.params.warmup_max_lr", WRITE { return speed_if(warms_to_rates(w), w.t().optimizer.learning_rate); },
      SHOWN},
-    {"", "scheduler.params.warmup_min_ratio", WRITE { return speed_if(decays_by_cosine(w), 0); }, NOTHING},
+    {"", "scheduler.params.warmup_min_ratio", WRITE { return speed_if(decays_by_cosine(w), 0); }, SILENT},
     {"", "scheduler.params.cos_min_ratio",
      WRITE {
        const double peak = w.t().optimizer.learning_rate;
        return speed_if(decays_by_cosine(w), peak > 0 ? w.t().schedule.minimum / peak : 0);
      }, OPEN},
-    {"", "scheduler.params.warmup_type", WRITE { return speed_if(!scheduler_word(w).is_null(), "linear"); }, NOTHING},
+    {"", "scheduler.params.warmup_type", WRITE { return speed_if(!scheduler_word(w).is_null(), "linear"); }, SILENT},
     {"", "activation_checkpointing.partition_activations",
      WRITE { return speed_if(checkpoints(w), w.s().recomputation.partition_checkpoints); },
      READ { d.open["checkpoints"] = 1; d.spec.recomputation.partition_checkpoints = r.boolean(g); }},
@@ -182,6 +190,7 @@ const Setting kSpeed[] = {
 #undef MARK
 #undef NOTHING
 #undef SHOWN
+#undef SILENT
 
 struct SpeedPassed { const char* because; bool matters; std::vector<const char*> keys; };
 const std::vector<SpeedPassed>& speed_passed() {

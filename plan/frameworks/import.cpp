@@ -8,6 +8,7 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "models/read/read.h"
 #include "plan/frameworks/flatten.h"
@@ -251,10 +252,42 @@ void apply_set(std::vector<Given>& given, std::span<const Setting> table, const 
   for (const auto& [key, value] : question.set) {
     const bool known = std::any_of(table.begin(), table.end(), [&](const Setting& one) { return one.key == key; });
     if (!known) continue;
-    Given one{key, {"--set", 1, 1, 1}, {{value, {"--set", 1, 1, 1}}}};
+    Given one{key, {"--set", 0, 0, 1}, {}};
+    std::istringstream words(value);  // a list has spaces between its values
+    for (std::string word; words >> word;) one.values.push_back({word, {"--set", 0, 0, 1}});
     std::erase_if(given, [&](const Given& other) { return other.key == key; });
     given.push_back(std::move(one));
   }
+}
+
+/// Whether a text has a word, which is not part of a longer one.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto inside = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
+    if ((at == 0 || !inside(text[at - 1])) && (at + word.size() >= text.size() || !inside(text[at + word.size()])))
+      return true;
+  return false;
+}
+
+/// E0650: `--set` gives what is neither a setting of these tables nor a variable of the scripts.
+base::Diagnostics unread_sets(const std::vector<std::span<const Setting>>& tables, const std::vector<RunFile>& scripts,
+                              const RunQuestion& question) {
+  base::Diagnostics out;
+  std::vector<std::string> known;
+  for (const std::span<const Setting> table : tables)
+    for (const Setting& one : table) known.emplace_back(one.key);
+  for (const auto& [key, value] : question.set) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (!key.empty() && std::any_of(scripts.begin(), scripts.end(), [&, name = std::string_view(key)](const auto& one) {
+          return has_word(one.text, name);
+        }))
+      continue;
+    const std::string near = base::did_you_mean(key, known);
+    out.push_back(run_problem("E0650", {"--set", 0, 0, 1}, fmt::format("nothing reads {}", base::quoted(key)),
+                              near.empty() ? "it is no setting that these files can have, and no variable of a script"
+                                           : fmt::format("did you mean {}?", near)));
+  }
+  return out;
 }
 
 void name_model(models::Model& m, const RunQuestion& question, const std::string& file) {
@@ -297,6 +330,12 @@ class RunImport {
       catalogue_ = question_.model;
       from_.push_back("--model: the model");
     }
+    std::vector<std::span<const Setting>> tables;
+    if (!scripts.empty()) tables.push_back(megatron_settings_table());
+    if (!titans.empty()) tables.push_back(torchtitan_settings_table());
+    if (titans.empty()) tables.push_back(deepspeed_settings_table());
+    if (base::Diagnostics unread = unread_sets(tables, scripts, question_); !unread.empty())
+      return base::fail(std::move(unread));
     if (!scripts.empty()) return megatron(scripts, speeds);
     return titans.empty() ? deepspeed(speeds.front()) : torchtitan(titans.front());
   }
@@ -355,7 +394,7 @@ class RunImport {
   }
 
   /// What DeepSpeed's engine is told beside a script's flags: partitions and offload.
-  static void engine(const std::string& text, const std::string& file, Reading& reading, Draft& into) {
+  void engine(const std::string& text, const std::string& file, Reading& reading, Draft& into) const {
     auto given = json_settings(text, file);
     if (!given) {
       reading.errors.insert(reading.errors.end(), given.error().begin(), given.error().end());
@@ -363,9 +402,9 @@ class RunImport {
     }
     Reading own("DeepSpeed");
     Draft draft = deepspeed_defaults();
+    apply_set(*given, deepspeed_settings_table(), question_);
     read_settings(deepspeed_settings_table(), *given, own, draft);
-    reading.errors.insert(reading.errors.end(), own.errors.begin(), own.errors.end());
-    reading.warnings.insert(reading.warnings.end(), own.warnings.begin(), own.warnings.end());
+    reading.take(own);
     into.spec.states.zero_stage = std::max(into.spec.states.zero_stage, draft.spec.states.zero_stage);
     if (draft.spec.offload.optimizer != Space::device) into.spec.offload.optimizer = draft.spec.offload.optimizer;
     if (draft.spec.offload.parameters != Space::device) into.spec.offload.parameters = draft.spec.offload.parameters;

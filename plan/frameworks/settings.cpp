@@ -141,6 +141,13 @@ void Reading::unknown(const Given& at) {
        {}});
 }
 
+void Reading::take(const Reading& other) {
+  errors.insert(errors.end(), other.errors.begin(), other.errors.end());
+  warnings.insert(warnings.end(), other.warnings.begin(), other.warnings.end());
+  assumed.insert(assumed.end(), other.assumed.begin(), other.assumed.end());
+  passed_.insert(passed_.end(), other.passed_.begin(), other.passed_.end());
+}
+
 std::vector<std::string> Reading::passed_over() const {
   std::vector<std::string> out;
   for (const auto& [because, keys] : passed_)

@@ -65,6 +65,8 @@ class Reading {
   void pass_over(const Given& at, const std::string& because);
   /// E0656, a warning: nobody knows the setting.
   void unknown(const Given& at);
+  /// What another file's reading found, beside this one's.
+  void take(const Reading& other);
   void assume(std::string what) { assumed.push_back(std::move(what)); }
   [[nodiscard]] std::string shown(const Given& at) const;  ///< "--num-layers", or "`training.steps`"
   [[nodiscard]] bool failed() const { return !errors.empty(); }

@@ -204,5 +204,41 @@ TEST(ImportRun, RanksThatContradictTorchtitansDegreesAreAnError) {
   EXPECT_TRUE(read(text, "a.toml", question));
 }
 
+TEST(ImportRun, AutomaticValuesAreOneErrorEachUnlessNoTimeFollowsFromThem) {
+  RunQuestion question = with_model("some");
+  question.ranks = 8;
+  const char* const kAuto =
+      R"({"train_micro_batch_size_per_gpu": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto",)"
+      R"( "betas": "auto", "eps": "auto", "weight_decay": "auto"}}, "scheduler": {"type": "WarmupLR", "params":)"
+      R"( {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}}})";
+  const auto run = read(kAuto, "ds.json", question);
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().size(), 1U) << outcome(run);
+  EXPECT_EQ(run.error()[0].code, "E0652");
+  question.set["train_micro_batch_size_per_gpu"] = "4";
+  const auto given = read(kAuto, "ds.json", question);
+  ASSERT_TRUE(given) << outcome(given);
+  EXPECT_EQ(given->spec.shape.batch, 32);
+  EXPECT_THAT(given->notes, Contains(HasSubstr("`optimizer.params.betas`")));
+  question.set["optimizer.params.betas"] = "0.8 0.9";
+  const auto betas = read(kAuto, "ds.json", question);
+  ASSERT_TRUE(betas) << outcome(betas);
+  EXPECT_DOUBLE_EQ(betas->training.optimizer.beta1, 0.8);
+}
+
+TEST(ImportRun, SettingsOfTheCommandLineServeEveryFileAndNoUnknownName) {
+  RunQuestion question;
+  question.set["zero_optimization.stage"] = "2";
+  const std::vector<RunFile> files = {
+      {std::string("torchrun --nproc_per_node 8 ") + kTrain + "--deepspeed --deepspeed_config ds.json\n", "train.sh",
+       RunFormat::megatron},
+      {R"({"zero_optimization": {"stage": "auto"}})", "ds.json", RunFormat::deepspeed}};
+  const auto run = import_run(files, question);
+  ASSERT_TRUE(run) << outcome(run);
+  EXPECT_EQ(run->spec.states.zero_stage, 2);
+  question.set["micro-batch-sise"] = "2";
+  EXPECT_THAT(outcome(import_run(files, question)), HasSubstr("did you mean micro-batch-size?"));
+}
+
 }  // namespace import_run_test
 }  // namespace orrery::plan

@@ -166,7 +166,10 @@ const Setting kSpeed[] = {
     {"", "scheduler.params.warmup_type", WRITE { return speed_if(!scheduler_word(w).is_null(), "linear"); }, SILENT},
     {"", "activation_checkpointing.partition_activations",
      WRITE { return speed_if(checkpoints(w), w.s().recomputation.partition_checkpoints); },
-     READ { d.open["checkpoints"] = 1; d.spec.recomputation.partition_checkpoints = r.boolean(g); }},
+     READ {
+       d.open["checkpoints"] = 1;
+       if (r.boolean(g)) r.pass_over(g, "tensor-parallel ranks divide checkpoints among them, and here is one");
+     }},
     {"", "activation_checkpointing.cpu_checkpointing",
      WRITE { return speed_if(checkpoints(w), w.s().offload.activations == Space::host); },
      READ { d.open["checkpoints"] = 1; if (r.boolean(g)) d.spec.offload.activations = Space::host; }},

@@ -163,6 +163,7 @@ struct ScriptSettings {
   int ranks = 0, per_node = 0;
   std::vector<std::string> assumed;
   std::vector<GivenValue> stray;
+  std::optional<GivenValue> configured;  ///< DeepSpeed's configuration by its name, if the script does not write it
 };
 
 base::Diagnostics no_command(const ShellScript& script, const RunFile& file) {
@@ -235,7 +236,11 @@ base::Result<ScriptSettings> script_settings(const std::vector<RunFile>& scripts
     for (const Given& one : out.given)
       if (one.key == "deepspeed_config" && !one.values.empty()) {
         const auto found = script.documents.find(one.values.front().text);
-        if (found == script.documents.end()) continue;
+        out.configured.reset();
+        if (found == script.documents.end()) {
+          out.configured = one.values.front();
+          continue;
+        }
         const TracedText& body = found->second;
         const int line_of = body.from.empty() ? 1 : place_in(file.text, file.name, body.from.front()).line;
         out.deepspeed.assign(static_cast<std::size_t>(line_of) - 1, '\n');
@@ -378,6 +383,8 @@ class RunImport {
       if (draft.model.vocab == 0) draft.model.vocab = m.vocab;
       if (draft.spec.shape.sequence == 0) draft.spec.shape.sequence = m.max_sequence;
     }
+    if (script->configured && script->deepspeed.empty())
+      engine_file(*script->configured, scripts.back(), speeds, reading);
     if (!speeds.empty() || !script->deepspeed.empty()) {
       const std::string& text = speeds.empty() ? script->deepspeed : speeds.front().text;
       engine(text, speeds.empty() ? file : speeds.front().name, reading, draft);
@@ -391,6 +398,21 @@ class RunImport {
     }
     for (std::string& one : script->assumed) assumed_.push_back(std::move(one));
     return give(reading, std::move(draft), "Megatron-LM", script->per_node);
+  }
+
+  /// A configuration of DeepSpeed's that a script names is one of the files given.
+  void engine_file(const GivenValue& named, const RunFile& script, const std::vector<RunFile>& speeds,
+                   Reading& reading) {
+    const std::string name = file_name(named.text), shown = named.missing.empty() ? name : named.missing;
+    if (speeds.empty())
+      return reading.error(
+          "E0654", named.where,
+          fmt::format("DeepSpeed's configuration {} is not among the files given", base::quoted(shown)),
+          named.missing.empty()
+              ? fmt::format("give {} too: orrery import {} {}", name, file_name(script.name), name)
+              : fmt::format("give that file too: orrery import {} CONFIG.json", file_name(script.name)));
+    if (named.missing.empty() && name != file_name(speeds.front().name))
+      assumed_.push_back(fmt::format("{} stands for {}", file_name(speeds.front().name), name));
   }
 
   /// What DeepSpeed's engine is told beside a script's flags: partitions and offload.

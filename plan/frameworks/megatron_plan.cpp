@@ -248,6 +248,10 @@ void finish_recomputation(Reading& r, Draft& d) {
   }
   c.what = Recompute::full;
   c.modules = {};
+  if (c.partition_checkpoints && d.spec.mesh.tensor == 1) {
+    c.partition_checkpoints = false;
+    r.assume("checkpoints stay whole: tensor-parallel ranks divide them among them, and here is one");
+  }
   const auto count = static_cast<std::int64_t>(open_of(d, "recompute-num-layers", 1));
   if (word_of(d, "recompute-method") == "block")
     c.layers = count;

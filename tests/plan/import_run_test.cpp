@@ -240,5 +240,26 @@ TEST(ImportRun, SettingsOfTheCommandLineServeEveryFileAndNoUnknownName) {
   EXPECT_THAT(outcome(import_run(files, question)), HasSubstr("did you mean micro-batch-size?"));
 }
 
+TEST(ImportRun, AConfigurationOfDeepSpeedsThatIsNotGivenIsAnError) {
+  const std::string script = std::string("torchrun --nproc_per_node 8 ") + kTrain + "--deepspeed --deepspeed_config ";
+  EXPECT_THAT(refused(script + "conf/z3.json\n"), HasSubstr("give z3.json too"));
+  EXPECT_THAT(refused(script + "$CONF\n"), HasSubstr("E0654"));
+  EXPECT_EQ(refused("cat > z3.json <<EOF\n{\"zero_optimization\": {\"stage\": 1}}\nEOF\n" + script + "z3.json\n"), "");
+}
+
+TEST(ImportRun, WithoutATensorGroupCheckpointsStayWhole) {
+  RunQuestion question = with_model("some");
+  question.ranks = 8;
+  const auto run =
+      read(R"({"train_micro_batch_size_per_gpu": 1, "activation_checkpointing": {"partition_activations": true}})",
+           "ds.json", question);
+  ASSERT_TRUE(run) << outcome(run);
+  EXPECT_FALSE(run->spec.recomputation.partition_checkpoints);
+  EXPECT_THAT(run->notes, Contains(HasSubstr("partition_activations")));
+  const auto script = read(std::string(kTrain) + "--checkpoint-activations --partition-activations\n");
+  ASSERT_TRUE(script) << outcome(script);
+  EXPECT_FALSE(script->spec.recomputation.partition_checkpoints);
+}
+
 }  // namespace import_run_test
 }  // namespace orrery::plan

@@ -241,7 +241,7 @@ double speed_open(const Draft& d, const char* key, double otherwise) {
   return at == d.open.end() ? otherwise : at->second;
 }
 
-void speed_training(Draft& d) {
+void speed_training(Reading& r, Draft& d) {
   Training& t = d.training;
   const auto named = d.words.find("optimizer.type");
   const std::string word = named == d.words.end() ? "AdamW" : named->second;
@@ -261,6 +261,10 @@ void speed_training(Draft& d) {
   }
   if (traits_of(o.kind).keys.epsilon) o.epsilon = speed_open(d, "optimizer.params.eps", 1e-8);
   if (traits_of(o.kind).keys.momentum) o.momentum = speed_open(d, "optimizer.params.momentum", o.momentum);
+  if (!d.open.contains("optimizer.params.lr") && !d.open.contains("scheduler.params.warmup_max_lr"))
+    r.assume(fmt::format("a learning rate of {}: --set optimizer.params.lr gives another", o.learning_rate));
+  if (!d.open.contains("scheduler.params.total_num_steps"))
+    r.assume(fmt::format("{} steps: --set scheduler.params.total_num_steps gives others", t.steps));
   const auto scheduler = d.words.find("scheduler.type");
   t.schedule.warmup_steps =
       static_cast<std::int64_t>(std::clamp(speed_open(d, "scheduler.params.warmup_num_steps", 0), 0.0, 1e12));
@@ -312,7 +316,10 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
   if (ranks < 1) return r.error("E0654", where, "how many GPUs there are is not given", "--ranks 8");
   if (batch > 0 && micro > 0 && steps == 0) steps = batch / (micro * ranks);
   if (batch > 0 && steps > 0 && micro == 0) micro = batch / (steps * ranks);
-  if (batch > 0 && micro == 0) steps = 1, micro = batch / ranks;
+  if (batch > 0 && micro == 0) {
+    steps = 1, micro = batch / ranks;
+    r.assume(fmt::format("micro-batches of {}, a step's share of each GPU", micro));
+  }
   if (micro > 0 && batch == 0) batch = micro * std::max<std::int64_t>(steps, 1) * ranks;
   if (batch < 1 || micro < 1)
     return r.error("E0654", where, "no batch is given", "--set train_micro_batch_size_per_gpu=4, or train_batch_size");
@@ -333,7 +340,7 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
     s.recomputation.what = Recompute::full;
     r.assume("every block is recomputed, as there is a section `activation_checkpointing`; the model's code decides");
   }
-  speed_training(d);
+  speed_training(r, d);
 }
 
 }  // namespace orrery::plan

@@ -257,7 +257,7 @@ const Setting kCarried[] = {
     {kModel, "mtp-loss-scaling-factor", WRITE { return given_if(w.m().further.any(), w.m().further.weight); }, OPEN},
 
     {kParallel, "micro-batch-size", WRITE { return w.s().shape.micro_batch; },
-     READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); }},
+     READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); d.open["micro-batch-size"] = 1; }},
     {kParallel, "global-batch-size", WRITE { return w.s().shape.batch; },
      READ { d.open[g.key] = static_cast<double>(r.integer(g, 1, kMostBatch)); }},
     {kParallel, "tensor-model-parallel-size", WRITE { return w.s().mesh.tensor; }, COUNT(spec.mesh.tensor, kMostRanks)},
@@ -424,7 +424,8 @@ const Setting kCarried[] = {
      READ { d.model.activation = r.word(g, {"swiglu", "geglu"}) == "swiglu" ? models::Activation::swiglu
                                                                              : models::Activation::geglu; }},
     {kRead, "window-size", nullptr, READ { r.leave(g, "windows of attention are not read"); }},
-    {kRead, "batch-size", nullptr, READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); }},
+    {kRead, "batch-size", nullptr, READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch);
+                                          d.open["micro-batch-size"] = 1; }},
     {kRead, "model-parallel-size", nullptr, COUNT(spec.mesh.tensor, kMostRanks)},
     {kRead, "num-layers-per-virtual-pipeline-stage", nullptr,
      READ { d.open[g.key] = static_cast<double>(r.integer(g, 1, kMostLayers)); }},

@@ -262,6 +262,12 @@ void finish_recomputation(Reading& r, Draft& d) {
 void finish_training(Reading& r, Draft& d) {
   Training& t = d.training;
   PlanSpec& s = d.spec;
+  if (!d.open.contains("micro-batch-size"))
+    r.assume(
+        fmt::format("micro-batches of {}, as no flag says: --set micro-batch-size gives others", s.shape.micro_batch));
+  if (!d.open.contains("train-iters") && d.samples == 0)
+    r.assume(fmt::format("{} steps, as no flag says: --set train-iters gives others", t.steps));
+  if (!d.open.contains("lr")) r.assume("a learning rate of 0.0001, as no flag says: --set lr gives another");
   if (const double batch = open_of(d, "global-batch-size", 0); batch > 0) {
     s.shape.batch = static_cast<std::int64_t>(batch);
   } else {

@@ -134,12 +134,12 @@ const Setting kTitan[] = {
      WHOLE(1, kMostBatch)},
     {"training", "training.global_batch_size", WRITE { return w.s().shape.batch; }, WHOLE(-1, kMostBatch)},
     {"training", "training.seq_len", WRITE { return w.s().shape.sequence; },
-     READ { d.spec.shape.sequence = r.integer(g, 1, kMostSequence); }},
+     READ { d.spec.shape.sequence = r.integer(g, 1, kMostSequence); d.open[g.key] = 1; }},
     {"training", "training.max_norm", WRITE { return titan_if(w.t().clip_norm.has_value(),
        w.t().clip_norm.value_or(0)); },
      READ { d.training.clip_norm = r.number(g, 1e-30, kTitanHuge); }},
     {"training", "training.steps", WRITE { return w.t().steps; },
-     READ { d.training.steps = r.integer(g, 1, kMostSteps); }},
+     READ { d.training.steps = r.integer(g, 1, kMostSteps); d.open[g.key] = 1; }},
     {"training", "training.enable_cpu_offload", WRITE { return w.s().offload.states(); },
      READ { if (r.boolean(g)) d.spec.offload.optimizer = d.spec.offload.parameters = Space::host; }},
     {"training", "training.mixed_precision_param",
@@ -417,6 +417,17 @@ const std::vector<TitanPassed>& titan_passed() {
     r.assume(fmt::format("every {}th layer is recomputed: as many of each stage's first ones, {}", every, *c.layers));
   }
 
+  /// What the file leaves to torchtitan's defaults, and moves time or memory or the run's length.
+  void titan_filled(Reading& r, const Draft& d) {
+    const auto said = [&](const char* key, const auto& value) {
+      if (!d.open.contains(key)) r.assume(fmt::format("{} {}, torchtitan's default", key, value));
+    };
+    said("training.local_batch_size", titan_open(d, "training.local_batch_size", 8));
+    said("training.seq_len", d.spec.shape.sequence);
+    said("training.steps", d.training.steps);
+    said("optimizer.lr", d.training.optimizer.learning_rate);
+  }
+
   }  // namespace
 
   std::span<const TorchtitanModel> torchtitan_models() {
@@ -472,6 +483,7 @@ const std::vector<TitanPassed>& titan_passed() {
     titan_pipeline(r, d, where);
     titan_training(r, d);
     titan_recomputation(r, d, where);
+    titan_filled(r, d);
   }
 
   }  // namespace orrery::plan

@@ -8,6 +8,7 @@
 namespace orrery::plan {
 namespace import_run_test {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -259,6 +260,18 @@ TEST(ImportRun, WithoutATensorGroupCheckpointsStayWhole) {
   const auto script = read(std::string(kTrain) + "--checkpoint-activations --partition-activations\n");
   ASSERT_TRUE(script) << outcome(script);
   EXPECT_FALSE(script->spec.recomputation.partition_checkpoints);
+}
+
+TEST(ImportRun, WhatIsFilledInIsSaid) {
+  const auto script = read(std::string("python pretrain_gpt.py --num-layers 12 --hidden-size 768 --seq-length 1024 ") +
+                           "--num-attention-heads 12 --vocab-size 32000\n");
+  ASSERT_TRUE(script) << outcome(script);
+  for (const char* const key : {"--set micro-batch-size", "--set train-iters", "--set lr"})
+    EXPECT_THAT(script->notes, Contains(AllOf(HasSubstr("Assumed"), HasSubstr(key))));
+  const auto titan = read(kTitan, "a.toml", with_model());
+  ASSERT_TRUE(titan) << outcome(titan);
+  for (const char* const key : {"training.seq_len", "training.steps", "optimizer.lr"})
+    EXPECT_THAT(titan->notes, Contains(AllOf(HasSubstr("Assumed"), HasSubstr(key))));
 }
 
 }  // namespace import_run_test

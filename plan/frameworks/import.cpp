@@ -110,8 +110,33 @@ struct CommandLine {
   std::vector<GivenValue> stray;       ///< words that nothing is known of: variables that are set nowhere
 };
 
+/// Places of a text's bytes, as place_in finds them, in one pass over the text.
+class Places {
+ public:
+  Places(std::string_view text, const std::string& file) : file_(file), places_(text.size() + 1) {
+    int line = 1, column = 1;
+    for (std::size_t i = 0; i <= text.size(); ++i) {
+      places_[i] = {line, column};
+      if (i == text.size()) break;
+      const bool ends = text[i] == '\n';
+      const bool begins = i + 1 == text.size() || (static_cast<unsigned char>(text[i + 1]) & 0xC0U) != 0x80U;
+      line += ends ? 1 : 0;
+      column = ends ? 1 : column + (begins ? 1 : 0);
+    }
+  }
+  [[nodiscard]] base::Location at(std::size_t offset) const {
+    const auto [line, column] = places_[std::min(offset, places_.size() - 1)];
+    return {file_, line, column, 1};
+  }
+
+ private:
+  const std::string& file_;
+  std::vector<std::pair<int, int>> places_;
+};
+
 CommandLine command_line(const std::vector<TracedText>& words, std::string_view text, const std::string& file) {
   CommandLine out;
+  const Places places(text, file);
   std::size_t program = 0;
   for (std::size_t i = 0; i < words.size(); ++i)
     if (words[i].text.ends_with(".py")) {
@@ -122,7 +147,7 @@ CommandLine command_line(const std::vector<TracedText>& words, std::string_view 
   for (std::size_t i = 0; i < words.size(); ++i) {
     const TracedText& word = words[i];
     const auto where = [&](std::size_t at) {
-      return place_in(text, file, word.from.empty() ? 0 : word.from[std::min(at, word.from.size() - 1)]);
+      return places.at(word.from.empty() ? 0 : word.from[std::min(at, word.from.size() - 1)]);
     };
     if (begins_flag(word.text)) {
       const std::size_t equals = word.text.find('=');
@@ -366,6 +391,11 @@ class RunImport {
     reading.flags = true;
     Draft draft = megatron_defaults();
     apply_set(script->given, megatron_settings_table(), question_);
+    if (script->stray.size() > Reading::kMostUnknown) {
+      assumed_.push_back(fmt::format("{} more variables that are set nowhere add nothing",
+                                     script->stray.size() - Reading::kMostUnknown));
+      script->stray.resize(Reading::kMostUnknown);
+    }
     for (const GivenValue& one : script->stray)
       reading.warnings.push_back(
           {base::Severity::warning,

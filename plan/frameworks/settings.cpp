@@ -132,6 +132,15 @@ void Reading::pass_over(const Given& at, const std::string& because) {
 }
 
 void Reading::unknown(const Given& at) {
+  if (++unknown_ > kMostUnknown) {
+    if (unknown_ == kMostUnknown + 1) {
+      counted_ = warnings.size();
+      warnings.push_back({base::Severity::warning, "E0656", at.where, {}, {}, {}});
+    }
+    warnings[counted_].message =
+        fmt::format("{} more settings of {} are not known either", unknown_ - kMostUnknown, framework_);
+    return;
+  }
   warnings.push_back(
       {base::Severity::warning,
        "E0656",

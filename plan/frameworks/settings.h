@@ -63,7 +63,8 @@ class Reading {
   void leave(const Given& at, const std::string& because);
   /// The same of settings that move neither time nor memory: all of one reason become one note.
   void pass_over(const Given& at, const std::string& because);
-  /// E0656, a warning: nobody knows the setting.
+  /// E0656, a warning: nobody knows the setting. The first so many are named, others counted.
+  static constexpr std::size_t kMostUnknown = 20;
   void unknown(const Given& at);
   /// What another file's reading found, beside this one's.
   void take(const Reading& other);
@@ -80,6 +81,7 @@ class Reading {
  private:
   [[nodiscard]] const GivenValue* value(const Given& at);
   std::string framework_;
+  std::size_t unknown_ = 0, counted_ = 0;  ///< settings; and where the warning is that counts them
   std::vector<std::pair<std::string, std::vector<std::string>>> passed_;
 };
 

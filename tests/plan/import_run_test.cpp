@@ -274,5 +274,16 @@ TEST(ImportRun, WhatIsFilledInIsSaid) {
     EXPECT_THAT(titan->notes, Contains(AllOf(HasSubstr("Assumed"), HasSubstr(key))));
 }
 
+TEST(ImportRun, ManyUnknownFlagsAreCountedAndPlacedInOnePass) {
+  std::string text = kTrain;
+  for (int i = 0; i < 20'000; ++i) text += "\\\n --unknown-" + std::to_string(i) + " 1";
+  const auto run = read(text + "\n");
+  ASSERT_TRUE(run) << outcome(run);
+  ASSERT_EQ(run->warnings.size(), 21U);
+  EXPECT_EQ(run->warnings[19].where.line, 21);
+  EXPECT_EQ(run->warnings[19].where.column, 2);
+  EXPECT_THAT(run->warnings[20].message, HasSubstr("19980 more"));
+}
+
 }  // namespace import_run_test
 }  // namespace orrery::plan

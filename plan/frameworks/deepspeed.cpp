@@ -60,18 +60,27 @@ Space space_in(Reading& r, const Given& g) {
   return word == "cpu" ? Space::host : word == "nvme" ? Space::nvme : Space::device;
 }
 
+/// Whether the Trainer's arguments decide a value that moves no time and no memory: it keeps its default.
+bool is_automatic(Reading& r, const Given& g) {
+  if (g.values.size() != 1 || g.values.front().text != "auto") return false;
+  r.pass_over(g, "\"auto\" leaves it to the Trainer's arguments, and a step takes the same time whatever they say");
+  return true;
+}
+
 // clang-format off
 #define WRITE []([[maybe_unused]] const Writing& w) -> Json
 #define READ []([[maybe_unused]] Reading& r, [[maybe_unused]] const Given& g, [[maybe_unused]] Draft& d)
+#define WHOLE(low, high) READ { d.open[g.key] = static_cast<double>(r.integer(g, low, high)); }
 #define OPEN READ { d.open[g.key] = r.number(g, -kSpeedHuge, kSpeedHuge); }
 #define MARK READ { d.open[g.key] = r.boolean(g) ? 1 : 0; }
 #define NOTHING READ {}
-#define SHOWN READ { if (r.text(g) != "auto") d.open[g.key] = r.number(g, -kSpeedHuge, kSpeedHuge); }
+#define SHOWN READ { if (!is_automatic(r, g)) d.open[g.key] = r.number(g, -kSpeedHuge, kSpeedHuge); }
+#define SILENT READ { (void)is_automatic(r, g); }
 const Setting kSpeed[] = {
-    {"", "train_batch_size", WRITE { return w.s().shape.batch; }, OPEN},
+    {"", "train_batch_size", WRITE { return w.s().shape.batch; }, WHOLE(1, kMostBatch)},
     {"", "train_micro_batch_size_per_gpu", WRITE { return w.s().shape.micro_batch; },
      READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); }},
-    {"", "gradient_accumulation_steps", WRITE { return w.plan.micro_batches(); }, OPEN},
+    {"", "gradient_accumulation_steps", WRITE { return w.plan.micro_batches(); }, WHOLE(1, kMostBatch)},
     {"", "gradient_clipping", WRITE { return speed_if(w.t().clip_norm.has_value(), w.t().clip_norm.value_or(0)); },
      READ { const double norm = r.number(g, 0, kSpeedHuge); if (norm > 0) d.training.clip_norm = norm; }},
     {"", "bf16.enabled", WRITE { return speed_if(w.s().numerics.precision == DType::bf16, true); },
@@ -130,12 +139,12 @@ const Setting kSpeed[] = {
      WRITE { return optimizer_traits(w).keys.betas ? Json({w.t().optimizer.beta1, w.t().optimizer.beta2}) :
        Json(nullptr); },
      READ {
-       if (g.values.size() == 2) {
-         (void)read_number(g.values[0].text, d.open["beta1"]);
-         (void)read_number(g.values[1].text, d.open["beta2"]);
-       } else if (r.all(g) != "auto") {
+       if (is_automatic(r, g)) return;
+       double first = 0, second = 0;
+       if (g.values.size() == 2 && read_number(g.values[0].text, first) && read_number(g.values[1].text, second))
+         d.open["beta1"] = first, d.open["beta2"] = second;
+       else
          r.error("E0653", g.where, "`optimizer.params.betas` is two numbers", "[0.9, 0.95]");
-       }
      }},
     {"", "optimizer.params.eps", WRITE { return speed_if(optimizer_traits(w).keys.epsilon, w.t().optimizer.epsilon); },
      SHOWN},
@@ -144,20 +153,23 @@ const Setting kSpeed[] = {
      READ { d.words[g.key] = r.word(g, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}); }},
     {"", "scheduler.params.warmup_num_steps",
      WRITE { return speed_if(!scheduler_word(w).is_null(), w.t().schedule.warmup_steps); }, SHOWN},
-    {"", "scheduler.params.total_num_steps", WRITE { return speed_if(decays(w), w.t().steps); }, SHOWN},
-    {"", "scheduler.params.warmup_min_lr", WRITE { return speed_if(warms_to_rates(w), 0); }, NOTHING},
+    {"", "scheduler.params.total_num_steps", WRITE { return speed_if(decays(w), w.t().steps); }, OPEN},
+    {"", "scheduler.params.warmup_min_lr", WRITE { return speed_if(warms_to_rates(w), 0); }, SILENT},
     {"", "scheduler.params.warmup_max_lr", WRITE { return speed_if(warms_to_rates(w), w.t().optimizer.learning_rate); },
      SHOWN},
-    {"", "scheduler.params.warmup_min_ratio", WRITE { return speed_if(decays_by_cosine(w), 0); }, NOTHING},
+    {"", "scheduler.params.warmup_min_ratio", WRITE { return speed_if(decays_by_cosine(w), 0); }, SILENT},
     {"", "scheduler.params.cos_min_ratio",
      WRITE {
        const double peak = w.t().optimizer.learning_rate;
        return speed_if(decays_by_cosine(w), peak > 0 ? w.t().schedule.minimum / peak : 0);
      }, OPEN},
-    {"", "scheduler.params.warmup_type", WRITE { return speed_if(!scheduler_word(w).is_null(), "linear"); }, NOTHING},
+    {"", "scheduler.params.warmup_type", WRITE { return speed_if(!scheduler_word(w).is_null(), "linear"); }, SILENT},
     {"", "activation_checkpointing.partition_activations",
      WRITE { return speed_if(checkpoints(w), w.s().recomputation.partition_checkpoints); },
-     READ { d.open["checkpoints"] = 1; d.spec.recomputation.partition_checkpoints = r.boolean(g); }},
+     READ {
+       d.open["checkpoints"] = 1;
+       if (r.boolean(g)) r.pass_over(g, "tensor-parallel ranks divide checkpoints among them, and here is one");
+     }},
     {"", "activation_checkpointing.cpu_checkpointing",
      WRITE { return speed_if(checkpoints(w), w.s().offload.activations == Space::host); },
      READ { d.open["checkpoints"] = 1; if (r.boolean(g)) d.spec.offload.activations = Space::host; }},
@@ -176,10 +188,12 @@ const Setting kSpeed[] = {
 };
 #undef WRITE
 #undef READ
+#undef WHOLE
 #undef OPEN
 #undef MARK
 #undef NOTHING
 #undef SHOWN
+#undef SILENT
 
 struct SpeedPassed { const char* because; bool matters; std::vector<const char*> keys; };
 const std::vector<SpeedPassed>& speed_passed() {
@@ -227,7 +241,7 @@ double speed_open(const Draft& d, const char* key, double otherwise) {
   return at == d.open.end() ? otherwise : at->second;
 }
 
-void speed_training(Draft& d) {
+void speed_training(Reading& r, Draft& d) {
   Training& t = d.training;
   const auto named = d.words.find("optimizer.type");
   const std::string word = named == d.words.end() ? "AdamW" : named->second;
@@ -247,6 +261,10 @@ void speed_training(Draft& d) {
   }
   if (traits_of(o.kind).keys.epsilon) o.epsilon = speed_open(d, "optimizer.params.eps", 1e-8);
   if (traits_of(o.kind).keys.momentum) o.momentum = speed_open(d, "optimizer.params.momentum", o.momentum);
+  if (!d.open.contains("optimizer.params.lr") && !d.open.contains("scheduler.params.warmup_max_lr"))
+    r.assume(fmt::format("a learning rate of {}: --set optimizer.params.lr gives another", o.learning_rate));
+  if (!d.open.contains("scheduler.params.total_num_steps"))
+    r.assume(fmt::format("{} steps: --set scheduler.params.total_num_steps gives others", t.steps));
   const auto scheduler = d.words.find("scheduler.type");
   t.schedule.warmup_steps =
       static_cast<std::int64_t>(std::clamp(speed_open(d, "scheduler.params.warmup_num_steps", 0), 0.0, 1e12));
@@ -292,11 +310,16 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
   std::int64_t& micro = s.shape.micro_batch;
   std::int64_t ranks = d.ranks;
   // Any two of the three, and the ranks, give the last (runtime/config.py, _set_batch_related_parameters).
-  if (ranks == 0 && batch > 0 && micro > 0) ranks = batch / (micro * std::max<std::int64_t>(steps, 1));
+  if (ranks == 0 && batch > 0 && micro > 0 && steps > 0) ranks = std::max<std::int64_t>(1, batch / micro / steps);
+  if (!product_up_to(kMostBatch, {micro, std::max<std::int64_t>(steps, 1), ranks}) || ranks > kMostRanks)
+    return r.error("E0653", where, "more GPUs or sequences than any run has", "");
   if (ranks < 1) return r.error("E0654", where, "how many GPUs there are is not given", "--ranks 8");
   if (batch > 0 && micro > 0 && steps == 0) steps = batch / (micro * ranks);
   if (batch > 0 && steps > 0 && micro == 0) micro = batch / (steps * ranks);
-  if (batch > 0 && micro == 0) steps = 1, micro = batch / ranks;
+  if (batch > 0 && micro == 0) {
+    steps = 1, micro = batch / ranks;
+    r.assume(fmt::format("micro-batches of {}, a step's share of each GPU", micro));
+  }
   if (micro > 0 && batch == 0) batch = micro * std::max<std::int64_t>(steps, 1) * ranks;
   if (batch < 1 || micro < 1)
     return r.error("E0654", where, "no batch is given", "--set train_micro_batch_size_per_gpu=4, or train_batch_size");
@@ -304,9 +327,8 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
     return r.error("E0653", where,
                    fmt::format("the batches do not multiply up: {} is not {} x {} x {} GPUs", batch, micro,
                                std::max<std::int64_t>(steps, 1), ranks),
-                   "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x GPUs");
-  if (ranks > kMostRanks || batch > kMostBatch)
-    return r.error("E0653", where, "more GPUs or sequences than any run has", "");
+                   "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x GPUs, which "
+                   "--ranks gives");
   s.shape.batch = batch;
   s.mesh.data = static_cast<int>(ranks);
   d.ranks = s.mesh.data;
@@ -318,7 +340,7 @@ void finish_deepspeed(Reading& r, Draft& d, const base::Location& where) {
     s.recomputation.what = Recompute::full;
     r.assume("every block is recomputed, as there is a section `activation_checkpointing`; the model's code decides");
   }
-  speed_training(d);
+  speed_training(r, d);
 }
 
 }  // namespace orrery::plan

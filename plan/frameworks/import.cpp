@@ -8,9 +8,11 @@
 #include <cctype>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "models/read/read.h"
 #include "plan/frameworks/flatten.h"
+#include "plan/frameworks/launched.h"
 #include "plan/frameworks/shell.h"
 #include "plan/spec/fields.h"
 
@@ -104,12 +106,37 @@ const std::set<std::string, std::less<>> kLauncher = {"nproc_per_node",
 
 /// The flags of a command, with what belongs to its launcher apart.
 struct CommandLine {
-  std::vector<Given> flags, launcher;
-  std::vector<GivenValue> stray;  ///< words that nothing is known of: variables that are set nowhere
+  std::vector<Given> flags, launcher;  ///< numbers of the latter are read by launched_by
+  std::vector<GivenValue> stray;       ///< words that nothing is known of: variables that are set nowhere
+};
+
+/// Places of a text's bytes, as place_in finds them, in one pass over the text.
+class Places {
+ public:
+  Places(std::string_view text, const std::string& file) : file_(file), places_(text.size() + 1) {
+    int line = 1, column = 1;
+    for (std::size_t i = 0; i <= text.size(); ++i) {
+      places_[i] = {line, column};
+      if (i == text.size()) break;
+      const bool ends = text[i] == '\n';
+      const bool begins = i + 1 == text.size() || (static_cast<unsigned char>(text[i + 1]) & 0xC0U) != 0x80U;
+      line += ends ? 1 : 0;
+      column = ends ? 1 : column + (begins ? 1 : 0);
+    }
+  }
+  [[nodiscard]] base::Location at(std::size_t offset) const {
+    const auto [line, column] = places_[std::min(offset, places_.size() - 1)];
+    return {file_, line, column, 1};
+  }
+
+ private:
+  const std::string& file_;
+  std::vector<std::pair<int, int>> places_;
 };
 
 CommandLine command_line(const std::vector<TracedText>& words, std::string_view text, const std::string& file) {
   CommandLine out;
+  const Places places(text, file);
   std::size_t program = 0;
   for (std::size_t i = 0; i < words.size(); ++i)
     if (words[i].text.ends_with(".py")) {
@@ -120,7 +147,7 @@ CommandLine command_line(const std::vector<TracedText>& words, std::string_view 
   for (std::size_t i = 0; i < words.size(); ++i) {
     const TracedText& word = words[i];
     const auto where = [&](std::size_t at) {
-      return place_in(text, file, word.from.empty() ? 0 : word.from[std::min(at, word.from.size() - 1)]);
+      return places.at(word.from.empty() ? 0 : word.from[std::min(at, word.from.size() - 1)]);
     };
     if (begins_flag(word.text)) {
       const std::size_t equals = word.text.find('=');
@@ -154,19 +181,6 @@ CommandLine command_line(const std::vector<TracedText>& words, std::string_view 
   return out;
 }
 
-/// A number of a launcher's ("2", "1:4"); 0: it cannot be told.
-int launcher_number(const std::vector<Given>& launcher, std::initializer_list<const char*> keys) {
-  for (const Given& one : launcher)
-    for (const char* const key : keys) {
-      if (one.key != key || one.values.empty()) continue;
-      const std::string& word = one.values.front().text;
-      double value = 0;
-      if (read_number(word.substr(word.find_last_of(':') + 1), value) && value >= 1 && value <= kMostRanks)
-        return static_cast<int>(value);
-    }
-  return 0;
-}
-
 /// A launch script as settings.
 struct ScriptSettings {
   std::vector<Given> given;
@@ -174,6 +188,7 @@ struct ScriptSettings {
   int ranks = 0, per_node = 0;
   std::vector<std::string> assumed;
   std::vector<GivenValue> stray;
+  std::optional<GivenValue> configured;  ///< DeepSpeed's configuration by its name, if the script does not write it
 };
 
 base::Diagnostics no_command(const ShellScript& script, const RunFile& file) {
@@ -241,26 +256,16 @@ base::Result<ScriptSettings> script_settings(const std::vector<RunFile>& scripts
     CommandLine line = command_line(words, file.text, file.name);
     out.given = std::move(line.flags);
     out.stray = std::move(line.stray);
-    int nodes = launcher_number(line.launcher, {"nnodes", "num_nodes", "nodes"});
-    int per_node = launcher_number(
-        line.launcher, {"nproc_per_node", "nproc-per-node", "num_gpus", "ntasks-per-node", "gpus-per-node"});
-    const int tasks = launcher_number(line.launcher, {"ntasks"});
-    if (nodes == 0) nodes = script.batch.nodes;
-    if (per_node == 0) per_node = std::max(script.batch.gpus_per_node, script.batch.tasks_per_node);
-    const bool counts = std::any_of(line.launcher.begin(), line.launcher.end(), [](const Given& one) {
-      return one.key == "nnodes" || one.key == "num_nodes" || one.key == "nodes";
-    });
-    if (nodes == 0 && per_node > 0 && !counts) nodes = 1;
-    out.per_node = per_node;
-    const std::int64_t product = std::int64_t{nodes} * per_node;
-    out.ranks = product > 0 && product <= kMostRanks ? static_cast<int>(product)
-                : tasks > 0                          ? tasks
-                : script.batch.tasks > 0             ? script.batch.tasks
-                                                     : 0;
+    const Launched launched = launched_by(words, file.text);
+    out.ranks = launched.ranks, out.per_node = launched.per_node;
     for (const Given& one : out.given)
       if (one.key == "deepspeed_config" && !one.values.empty()) {
         const auto found = script.documents.find(one.values.front().text);
-        if (found == script.documents.end()) continue;
+        out.configured.reset();
+        if (found == script.documents.end()) {
+          out.configured = one.values.front();
+          continue;
+        }
         const TracedText& body = found->second;
         const int line_of = body.from.empty() ? 1 : place_in(file.text, file.name, body.from.front()).line;
         out.deepspeed.assign(static_cast<std::size_t>(line_of) - 1, '\n');
@@ -277,10 +282,42 @@ void apply_set(std::vector<Given>& given, std::span<const Setting> table, const 
   for (const auto& [key, value] : question.set) {
     const bool known = std::any_of(table.begin(), table.end(), [&](const Setting& one) { return one.key == key; });
     if (!known) continue;
-    Given one{key, {"--set", 1, 1, 1}, {{value, {"--set", 1, 1, 1}}}};
+    Given one{key, {"--set", 0, 0, 1}, {}};
+    std::istringstream words(value);  // a list has spaces between its values
+    for (std::string word; words >> word;) one.values.push_back({word, {"--set", 0, 0, 1}});
     std::erase_if(given, [&](const Given& other) { return other.key == key; });
     given.push_back(std::move(one));
   }
+}
+
+/// Whether a text has a word, which is not part of a longer one.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto inside = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
+    if ((at == 0 || !inside(text[at - 1])) && (at + word.size() >= text.size() || !inside(text[at + word.size()])))
+      return true;
+  return false;
+}
+
+/// E0650: `--set` gives what is neither a setting of these tables nor a variable of the scripts.
+base::Diagnostics unread_sets(const std::vector<std::span<const Setting>>& tables, const std::vector<RunFile>& scripts,
+                              const RunQuestion& question) {
+  base::Diagnostics out;
+  std::vector<std::string> known;
+  for (const std::span<const Setting> table : tables)
+    for (const Setting& one : table) known.emplace_back(one.key);
+  for (const auto& [key, value] : question.set) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (!key.empty() && std::any_of(scripts.begin(), scripts.end(), [&, name = std::string_view(key)](const auto& one) {
+          return has_word(one.text, name);
+        }))
+      continue;
+    const std::string near = base::did_you_mean(key, known);
+    out.push_back(run_problem("E0650", {"--set", 0, 0, 1}, fmt::format("nothing reads {}", base::quoted(key)),
+                              near.empty() ? "it is no setting that these files can have, and no variable of a script"
+                                           : fmt::format("did you mean {}?", near)));
+  }
+  return out;
 }
 
 void name_model(models::Model& m, const RunQuestion& question, const std::string& file) {
@@ -323,6 +360,12 @@ class RunImport {
       catalogue_ = question_.model;
       from_.push_back("--model: the model");
     }
+    std::vector<std::span<const Setting>> tables;
+    if (!scripts.empty()) tables.push_back(megatron_settings_table());
+    if (!titans.empty()) tables.push_back(torchtitan_settings_table());
+    if (titans.empty()) tables.push_back(deepspeed_settings_table());
+    if (base::Diagnostics unread = unread_sets(tables, scripts, question_); !unread.empty())
+      return base::fail(std::move(unread));
     if (!scripts.empty()) return megatron(scripts, speeds);
     return titans.empty() ? deepspeed(speeds.front()) : torchtitan(titans.front());
   }
@@ -348,6 +391,11 @@ class RunImport {
     reading.flags = true;
     Draft draft = megatron_defaults();
     apply_set(script->given, megatron_settings_table(), question_);
+    if (script->stray.size() > Reading::kMostUnknown) {
+      assumed_.push_back(fmt::format("{} more variables that are set nowhere add nothing",
+                                     script->stray.size() - Reading::kMostUnknown));
+      script->stray.resize(Reading::kMostUnknown);
+    }
     for (const GivenValue& one : script->stray)
       reading.warnings.push_back(
           {base::Severity::warning,
@@ -365,6 +413,8 @@ class RunImport {
       if (draft.model.vocab == 0) draft.model.vocab = m.vocab;
       if (draft.spec.shape.sequence == 0) draft.spec.shape.sequence = m.max_sequence;
     }
+    if (script->configured && script->deepspeed.empty())
+      engine_file(*script->configured, scripts.back(), speeds, reading);
     if (!speeds.empty() || !script->deepspeed.empty()) {
       const std::string& text = speeds.empty() ? script->deepspeed : speeds.front().text;
       engine(text, speeds.empty() ? file : speeds.front().name, reading, draft);
@@ -380,8 +430,23 @@ class RunImport {
     return give(reading, std::move(draft), "Megatron-LM", script->per_node);
   }
 
+  /// A configuration of DeepSpeed's that a script names is one of the files given.
+  void engine_file(const GivenValue& named, const RunFile& script, const std::vector<RunFile>& speeds,
+                   Reading& reading) {
+    const std::string name = file_name(named.text), shown = named.missing.empty() ? name : named.missing;
+    if (speeds.empty())
+      return reading.error(
+          "E0654", named.where,
+          fmt::format("DeepSpeed's configuration {} is not among the files given", base::quoted(shown)),
+          named.missing.empty()
+              ? fmt::format("give {} too: orrery import {} {}", name, file_name(script.name), name)
+              : fmt::format("give that file too: orrery import {} CONFIG.json", file_name(script.name)));
+    if (named.missing.empty() && name != file_name(speeds.front().name))
+      assumed_.push_back(fmt::format("{} stands for {}", file_name(speeds.front().name), name));
+  }
+
   /// What DeepSpeed's engine is told beside a script's flags: partitions and offload.
-  static void engine(const std::string& text, const std::string& file, Reading& reading, Draft& into) {
+  void engine(const std::string& text, const std::string& file, Reading& reading, Draft& into) const {
     auto given = json_settings(text, file);
     if (!given) {
       reading.errors.insert(reading.errors.end(), given.error().begin(), given.error().end());
@@ -389,9 +454,9 @@ class RunImport {
     }
     Reading own("DeepSpeed");
     Draft draft = deepspeed_defaults();
+    apply_set(*given, deepspeed_settings_table(), question_);
     read_settings(deepspeed_settings_table(), *given, own, draft);
-    reading.errors.insert(reading.errors.end(), own.errors.begin(), own.errors.end());
-    reading.warnings.insert(reading.warnings.end(), own.warnings.begin(), own.warnings.end());
+    reading.take(own);
     into.spec.states.zero_stage = std::max(into.spec.states.zero_stage, draft.spec.states.zero_stage);
     if (draft.spec.offload.optimizer != Space::device) into.spec.offload.optimizer = draft.spec.offload.optimizer;
     if (draft.spec.offload.parameters != Space::device) into.spec.offload.parameters = draft.spec.offload.parameters;
@@ -429,7 +494,9 @@ class RunImport {
     }
     from_.push_back(file_name(file.name) + ": mesh, batch, precision, optimizer");
     draft.model = *given_model_;
-    draft.ranks = ranks(0);
+    const auto shards = draft.open.find("parallelism.data_parallel_shard_degree");
+    const bool all_said = shards != draft.open.end() && shards->second >= 1;
+    draft.ranks = all_said || reading.failed() ? question_.ranks : ranks(0);
     finish_torchtitan(reading, draft, {file.name, 1, 1, 1});
     return give(reading, std::move(draft), "torchtitan", 0);
   }
@@ -456,12 +523,10 @@ class RunImport {
       assumed_.push_back(fmt::format("sequences of {}, the model's longest: --set sequence_length gives others",
                                      draft.spec.shape.sequence));
     }
-    // The batches say how many there are, where they are all given.
-    draft.ranks = question_.ranks;
-    const bool both =
-        std::any_of(given->begin(), given->end(), [](const Given& one) { return one.key == "train_batch_size"; }) &&
-        draft.spec.shape.micro_batch > 0;
-    if (draft.ranks == 0 && !both) draft.ranks = ranks(0);
+    // All three batches say how many there are; two leave the accumulation open.
+    const bool follow = draft.open.contains("train_batch_size") && draft.open.contains("gradient_accumulation_steps") &&
+                        draft.spec.shape.micro_batch > 0;
+    draft.ranks = follow || reading.failed() ? question_.ranks : ranks(0);
     finish_deepspeed(reading, draft, {file.name, 1, 1, 1});
     from_.push_back(file_name(file.name) + ": ranks, batch, precision, ZeRO, optimizer");
     return give(reading, std::move(draft), "DeepSpeed", 0);

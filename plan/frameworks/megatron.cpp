@@ -74,6 +74,7 @@ constexpr std::array<const char*, 6> kModules = {"core_attn", "layernorm", "mla_
 #define READ []([[maybe_unused]] Reading& r, [[maybe_unused]] const Given& g, [[maybe_unused]] Draft& d)
 #define SIZE(member) READ { d.member = r.integer(g, 1, kWidest); }
 #define COUNT(member, most) READ { d.member = static_cast<int>(r.integer(g, 1, most)); }
+#define WHOLE(low, high) READ { d.open[g.key] = static_cast<double>(r.integer(g, low, high)); }
 #define OPEN READ { d.open[g.key] = r.number(g, -kHuge, kHuge); }
 #define MARK READ { d.open[g.key] = r.boolean(g) ? 1 : 0; }
 #define WORD READ { d.words[g.key] = r.text(g); }
@@ -169,13 +170,15 @@ const Setting kCarried[] = {
     {kModel, "q-lora-rank", WRITE { return given_if(w.m().latent.any() && w.m().latent.q_rank > 0,
        w.m().latent.q_rank); },
      READ { d.model.latent.q_rank = r.integer(g, 1, kWidest); }},
-    {kModel, "kv-lora-rank", WRITE { return given_if(w.m().latent.any(), w.m().latent.kv_rank); }, OPEN},
-    {kModel, "qk-head-dim", WRITE { return given_if(w.m().latent.any(), w.m().latent.nope); }, OPEN},
-    {kModel, "qk-pos-emb-head-dim", WRITE { return given_if(w.m().latent.any(), w.m().latent.rope); }, OPEN},
-    {kModel, "v-head-dim", WRITE { return given_if(w.m().latent.any(), w.m().latent.value); }, OPEN},
+    {kModel, "kv-lora-rank", WRITE { return given_if(w.m().latent.any(), w.m().latent.kv_rank); }, WHOLE(1, kWidest)},
+    {kModel, "qk-head-dim", WRITE { return given_if(w.m().latent.any(), w.m().latent.nope); }, WHOLE(1, kWidest)},
+    {kModel, "qk-pos-emb-head-dim", WRITE { return given_if(w.m().latent.any(), w.m().latent.rope); },
+     WHOLE(1, kWidest)},
+    {kModel, "v-head-dim", WRITE { return given_if(w.m().latent.any(), w.m().latent.value); }, WHOLE(1, kWidest)},
     {kModel, "num-experts", WRITE { return given_if(w.m().experts.any(), w.m().experts.count); },
      READ { d.model.experts.count = r.integer(g, 1, 1 << 20); }},
-    {kModel, "moe-router-topk", WRITE { return given_if(w.m().experts.any(), w.m().experts.chosen); }, OPEN},
+    {kModel, "moe-router-topk", WRITE { return given_if(w.m().experts.any(), w.m().experts.chosen); },
+     WHOLE(1, 1 << 20)},
     {kModel, "moe-ffn-hidden-size", WRITE { return given_if(w.m().experts.any(), w.m().experts.hidden); },
      SIZE(model.experts.hidden)},
     {kModel, "moe-layer-freq",
@@ -244,7 +247,7 @@ const Setting kCarried[] = {
     {kModel, "expert-model-parallel-size", WRITE { return given_if(w.m().experts.any(), w.s().mesh.expert); },
      COUNT(spec.mesh.expert, kMostRanks)},
     {kModel, "expert-tensor-parallel-size", WRITE { return given_if(w.m().experts.any(), w.s().mesh.expert_ways()); },
-     OPEN},
+     WHOLE(1, kMostRanks)},
     {kModel, "mtp-num-layers", WRITE { return given_if(w.m().further.any(), w.m().further.modules); },
      READ {
        const std::int64_t modules = r.integer(g, 0, 64);
@@ -254,7 +257,7 @@ const Setting kCarried[] = {
     {kModel, "mtp-loss-scaling-factor", WRITE { return given_if(w.m().further.any(), w.m().further.weight); }, OPEN},
 
     {kParallel, "micro-batch-size", WRITE { return w.s().shape.micro_batch; },
-     READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); }},
+     READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); d.open["micro-batch-size"] = 1; }},
     {kParallel, "global-batch-size", WRITE { return w.s().shape.batch; },
      READ { d.open[g.key] = static_cast<double>(r.integer(g, 1, kMostBatch)); }},
     {kParallel, "tensor-model-parallel-size", WRITE { return w.s().mesh.tensor; }, COUNT(spec.mesh.tensor, kMostRanks)},
@@ -380,7 +383,7 @@ const Setting kCarried[] = {
      }},
     {kTraining, "lr-warmup-iters", WRITE { return w.t().schedule.warmup_steps; },
      READ { d.training.schedule.warmup_steps = r.integer(g, 0, kMostSteps); }},
-    {kTraining, "lr-decay-iters", WRITE { return w.t().steps; }, OPEN},
+    {kTraining, "lr-decay-iters", WRITE { return w.t().steps; }, WHOLE(0, kMostSteps)},
     {kTraining, "lr-wsd-decay-style", WRITE { return given_if(w.t().schedule.decay == Decay::wsd, "linear"); },
      READ { if (r.text(g) != "linear") r.pass_over(g, "the last steps decay linearly here"); }},
     {kTraining, "lr-wsd-decay-iters",
@@ -405,8 +408,8 @@ const Setting kCarried[] = {
 
     // Only read: the same in other words, and what older versions called it.
     {kRead, "vocab-size", nullptr, SIZE(model.vocab)},
-    {kRead, "padded-vocab-size", nullptr, OPEN},
-    {kRead, "pad-vocab-size-to", nullptr, OPEN},
+    {kRead, "padded-vocab-size", nullptr, WHOLE(1, kWidest)},
+    {kRead, "pad-vocab-size-to", nullptr, WHOLE(1, kWidest)},
     {kRead, "tokenizer-type", nullptr, WORD},
     {kRead, "merge-file", nullptr, READ { d.open[g.key] = 1; }},
     {kRead, "layernorm-epsilon", nullptr, READ { d.model.norm_epsilon = r.number(g, 1e-12, 1); }},
@@ -421,7 +424,8 @@ const Setting kCarried[] = {
      READ { d.model.activation = r.word(g, {"swiglu", "geglu"}) == "swiglu" ? models::Activation::swiglu
                                                                              : models::Activation::geglu; }},
     {kRead, "window-size", nullptr, READ { r.leave(g, "windows of attention are not read"); }},
-    {kRead, "batch-size", nullptr, READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch); }},
+    {kRead, "batch-size", nullptr, READ { d.spec.shape.micro_batch = r.integer(g, 1, kMostBatch);
+                                          d.open["micro-batch-size"] = 1; }},
     {kRead, "model-parallel-size", nullptr, COUNT(spec.mesh.tensor, kMostRanks)},
     {kRead, "num-layers-per-virtual-pipeline-stage", nullptr,
      READ { d.open[g.key] = static_cast<double>(r.integer(g, 1, kMostLayers)); }},
@@ -438,12 +442,13 @@ const Setting kCarried[] = {
     {kRead, "recompute-activations", nullptr, READ { if (r.boolean(g)) d.words["recompute-granularity"] =
        "selective"; }},
     {kRead, "checkpoint-activations", nullptr, READ { if (r.boolean(g)) d.words["recompute-granularity"] = "full"; }},
-    {kRead, "checkpoint-num-layers", nullptr, READ { d.open["recompute-num-layers"] = r.number(g, 0, kMostLayers); }},
+    {kRead, "checkpoint-num-layers", nullptr,
+     READ { d.open["recompute-num-layers"] = static_cast<double>(r.integer(g, 0, kMostLayers)); }},
     {kRead, "activations-checkpoint-method", nullptr,
      READ { d.words["recompute-method"] = r.word(g, {"uniform", "block"}); d.words["recompute-granularity"] =
        "full"; }},
     {kRead, "activations-checkpoint-num-layers", nullptr,
-     READ { d.open["recompute-num-layers"] = r.number(g, 0, kMostLayers); }},
+     READ { d.open["recompute-num-layers"] = static_cast<double>(r.integer(g, 0, kMostLayers)); }},
     {kRead, "distribute-checkpointed-activations", nullptr,
      READ { d.spec.recomputation.partition_checkpoints = r.boolean(g); }},
     {kRead, "partition-activations", nullptr, READ { d.spec.recomputation.partition_checkpoints = r.boolean(g); }},
@@ -451,9 +456,9 @@ const Setting kCarried[] = {
     {kRead, "fp8-hybrid", nullptr, READ { if (r.boolean(g)) d.spec.numerics.precision = DType::fp8; }},
     {kRead, "fp8-e4m3", nullptr, READ { if (r.boolean(g)) d.spec.numerics.precision = DType::fp8; }},
     {kRead, "train-samples", nullptr, READ { d.samples = r.integer(g, 1, kMostSteps); }},
-    {kRead, "lr-warmup-samples", nullptr, OPEN},
-    {kRead, "lr-warmup-fraction", nullptr, OPEN},
-    {kRead, "lr-decay-samples", nullptr, OPEN},
+    {kRead, "lr-warmup-samples", nullptr, WHOLE(0, kMostSteps)},
+    {kRead, "lr-warmup-fraction", nullptr, READ { d.open[g.key] = r.number(g, 0, 1); }},
+    {kRead, "lr-decay-samples", nullptr, WHOLE(0, kMostSteps)},
     {kRead, "use-torch-fsdp2", nullptr, MARK},
     {kRead, "use-custom-fsdp", nullptr, READ { d.open["use-megatron-fsdp"] = r.boolean(g) ? 1 : 0; }},
     {kRead, "use-legacy-models", nullptr, MARK},
@@ -465,7 +470,7 @@ const Setting kCarried[] = {
     {kRead, "zero-stage", nullptr, READ { d.spec.states.zero_stage = static_cast<int>(r.integer(g, 0, 3));
                                           d.open["deepspeed"] = 1; }},
     {kRead, "cpu-optimizer", nullptr, READ { if (r.boolean(g)) d.spec.offload.optimizer = Space::host; }},
-    {kRead, "topk", nullptr, READ { d.open["moe-router-topk"] = r.number(g, 1, 1 << 20); }},
+    {kRead, "topk", nullptr, READ { d.open["moe-router-topk"] = static_cast<double>(r.integer(g, 1, 1 << 20)); }},
     {kRead, "moe-expert-parallel-size", nullptr, COUNT(spec.mesh.expert, kMostRanks)},
     {kRead, "moe-train-capacity-factor", nullptr, READ { d.model.experts.capacity_factor = r.number(g, 0, 1e6); }},
     {kRead, "moe-loss-coeff", nullptr, READ { d.open["moe-aux-loss-coeff"] = r.number(g, 0, 1e6); }},
@@ -476,6 +481,7 @@ const Setting kCarried[] = {
 #undef READ
 #undef SIZE
 #undef COUNT
+#undef WHOLE
 #undef OPEN
 #undef MARK
 #undef WORD

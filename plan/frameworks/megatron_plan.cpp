@@ -152,6 +152,10 @@ void finish_stages(Reading& r, Draft& d, const base::Location& where) {
   if (pipeline == 1) return;
   if (const double chunks = open_of(d, "num-virtual-stages-per-pipeline-rank", 0); chunks > 0)
     st.virtual_stages = static_cast<int>(chunks);
+  if (!product_up_to(kMostLayers, {pipeline, st.virtual_stages}))
+    return r.error("E0653", where,
+                   fmt::format("{} stages of {} chunks are more than a model has layers", pipeline, st.virtual_stages),
+                   "");
   const double first = open_of(d, "decoder-first-pipeline-num-layers", -1);
   const double last = open_of(d, "decoder-last-pipeline-num-layers", -1);
   if (const double each = open_of(d, "num-layers-per-virtual-pipeline-stage", 0); each > 0) {
@@ -244,6 +248,10 @@ void finish_recomputation(Reading& r, Draft& d) {
   }
   c.what = Recompute::full;
   c.modules = {};
+  if (c.partition_checkpoints && d.spec.mesh.tensor == 1) {
+    c.partition_checkpoints = false;
+    r.assume("checkpoints stay whole: tensor-parallel ranks divide them among them, and here is one");
+  }
   const auto count = static_cast<std::int64_t>(open_of(d, "recompute-num-layers", 1));
   if (word_of(d, "recompute-method") == "block")
     c.layers = count;
@@ -254,6 +262,12 @@ void finish_recomputation(Reading& r, Draft& d) {
 void finish_training(Reading& r, Draft& d) {
   Training& t = d.training;
   PlanSpec& s = d.spec;
+  if (!d.open.contains("micro-batch-size"))
+    r.assume(
+        fmt::format("micro-batches of {}, as no flag says: --set micro-batch-size gives others", s.shape.micro_batch));
+  if (!d.open.contains("train-iters") && d.samples == 0)
+    r.assume(fmt::format("{} steps, as no flag says: --set train-iters gives others", t.steps));
+  if (!d.open.contains("lr")) r.assume("a learning rate of 0.0001, as no flag says: --set lr gives another");
   if (const double batch = open_of(d, "global-batch-size", 0); batch > 0) {
     s.shape.batch = static_cast<std::int64_t>(batch);
   } else {
@@ -313,7 +327,15 @@ void finish_megatron(Reading& r, Draft& d, const base::Location& where) {
     return;
   }
   finish_model(r, d, where);
-  const std::int64_t inner = std::int64_t{s.mesh.tensor} * s.mesh.pipeline * s.mesh.context;
+  const auto degrees = product_up_to(kMostRanks, {s.mesh.tensor, s.mesh.pipeline, s.mesh.context});
+  const auto ways = static_cast<std::int64_t>(open_of(d, "expert-tensor-parallel-size", s.mesh.tensor));
+  if (!degrees || !product_up_to(kMostRanks, {s.mesh.expert, ways, s.mesh.pipeline}))
+    return r.error("E0653", where,
+                   fmt::format("tensor {} x pipeline {} x context {}, or experts {} x {} ways, are more ranks than any "
+                               "run has",
+                               s.mesh.tensor, s.mesh.pipeline, s.mesh.context, s.mesh.expert, ways),
+                   "");
+  const std::int64_t inner = *degrees;
   if (d.ranks > 0 && d.ranks % inner != 0)
     return r.error("E0654", where,
                    fmt::format("{} ranks do not divide by tensor {} x pipeline {} x context {}", d.ranks, s.mesh.tensor,

@@ -19,6 +19,15 @@ bool read_number(std::string_view text, double& out) {
   return failed == std::errc() && end == last && !plain.empty() && std::isfinite(out);
 }
 
+std::optional<std::int64_t> product_up_to(std::int64_t most, std::initializer_list<std::int64_t> factors) {
+  std::int64_t out = 1;
+  for (const std::int64_t one : factors) {
+    if (one > most / out) return std::nullopt;
+    out *= std::max<std::int64_t>(one, 1);
+  }
+  return out;
+}
+
 std::string Reading::shown(const Given& at) const {
   return flags ? "--" + at.key : fmt::format("`{}`", at.key);
 }
@@ -123,6 +132,15 @@ void Reading::pass_over(const Given& at, const std::string& because) {
 }
 
 void Reading::unknown(const Given& at) {
+  if (++unknown_ > kMostUnknown) {
+    if (unknown_ == kMostUnknown + 1) {
+      counted_ = warnings.size();
+      warnings.push_back({base::Severity::warning, "E0656", at.where, {}, {}, {}});
+    }
+    warnings[counted_].message =
+        fmt::format("{} more settings of {} are not known either", unknown_ - kMostUnknown, framework_);
+    return;
+  }
   warnings.push_back(
       {base::Severity::warning,
        "E0656",
@@ -130,6 +148,13 @@ void Reading::unknown(const Given& at) {
        fmt::format("{}: this setting of {} is not known, and nothing of it is carried over", shown(at), framework_),
        "if it moves time or memory, the prediction is of another run",
        {}});
+}
+
+void Reading::take(const Reading& other) {
+  errors.insert(errors.end(), other.errors.begin(), other.errors.end());
+  warnings.insert(warnings.end(), other.warnings.begin(), other.warnings.end());
+  assumed.insert(assumed.end(), other.assumed.begin(), other.assumed.end());
+  passed_.insert(passed_.end(), other.passed_.begin(), other.passed_.end());
 }
 
 std::vector<std::string> Reading::passed_over() const {

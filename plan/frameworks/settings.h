@@ -3,8 +3,10 @@
 /// of a script, a key of TOML or a path in JSON. A framework is a table with a row for each setting that it knows: how
 /// a plan is written in its words, and how such words are read, side by side.
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -61,8 +63,11 @@ class Reading {
   void leave(const Given& at, const std::string& because);
   /// The same of settings that move neither time nor memory: all of one reason become one note.
   void pass_over(const Given& at, const std::string& because);
-  /// E0656, a warning: nobody knows the setting.
+  /// E0656, a warning: nobody knows the setting. The first so many are named, others counted.
+  static constexpr std::size_t kMostUnknown = 20;
   void unknown(const Given& at);
+  /// What another file's reading found, beside this one's.
+  void take(const Reading& other);
   void assume(std::string what) { assumed.push_back(std::move(what)); }
   [[nodiscard]] std::string shown(const Given& at) const;  ///< "--num-layers", or "`training.steps`"
   [[nodiscard]] bool failed() const { return !errors.empty(); }
@@ -76,6 +81,7 @@ class Reading {
  private:
   [[nodiscard]] const GivenValue* value(const Given& at);
   std::string framework_;
+  std::size_t unknown_ = 0, counted_ = 0;  ///< settings; and where the warning is that counts them
   std::vector<std::pair<std::string, std::vector<std::string>>> passed_;
 };
 
@@ -105,6 +111,9 @@ void read_settings(std::span<const Setting> table, const std::vector<Given>& giv
 
 /// The text of a number as these files write it.
 [[nodiscard]] bool read_number(std::string_view text, double& out);
+
+/// The product of positive numbers; nothing where it is more than `most`.
+[[nodiscard]] std::optional<std::int64_t> product_up_to(std::int64_t most, std::initializer_list<std::int64_t> factors);
 
 /// Whether optimizer states are partitioned at all, and whether gradients are.
 [[nodiscard]] inline bool partitions(const PlanSpec& s) {

@@ -77,6 +77,7 @@ int sharding_ranks(const PlanSpec& s) {
 #define WRITE []([[maybe_unused]] const Writing& w) -> Json
 #define READ []([[maybe_unused]] Reading& r, [[maybe_unused]] const Given& g, [[maybe_unused]] Draft& d)
 #define COUNT(member, most) READ { d.member = static_cast<int>(r.integer(g, 1, most)); }
+#define WHOLE(low, high) READ { d.open[g.key] = static_cast<double>(r.integer(g, low, high)); }
 #define OPEN READ { d.open[g.key] = r.number(g, -kTitanHuge, kTitanHuge); }
 #define MARK READ { d.open[g.key] = r.boolean(g) ? 1 : 0; }
 #define WORD READ { d.words[g.key] = r.text(g); }
@@ -120,24 +121,25 @@ const Setting kTitan[] = {
        const LearningRateSchedule& s = w.t().schedule;
        const auto steps = static_cast<double>(w.t().steps);
        return titan_if(s.decay == Decay::wsd, s.decay_steps > 0 ? static_cast<double>(s.decay_steps) / steps : 0.1);
-     }, OPEN},
+     }, READ { d.open[g.key] = r.number(g, 0, 1); }},
     // A rate that decays to its whole is constant.
     {"lr_scheduler", "lr_scheduler.min_lr_factor",
      WRITE {
        if (w.t().schedule.decay == Decay::none) return 1.0;
        const double peak = w.t().optimizer.learning_rate;
        return peak > 0 ? w.t().schedule.minimum / peak : 0.0;
-     }, OPEN},
+     }, READ { d.open[g.key] = r.number(g, 0, 1); }},
     {"training", "training.local_batch_size",
-     WRITE { return w.s().mesh.pipeline > 1 ? w.s().shape.batch / w.s().mesh.data : w.s().shape.micro_batch; }, OPEN},
-    {"training", "training.global_batch_size", WRITE { return w.s().shape.batch; }, OPEN},
+     WRITE { return w.s().mesh.pipeline > 1 ? w.s().shape.batch / w.s().mesh.data : w.s().shape.micro_batch; },
+     WHOLE(1, kMostBatch)},
+    {"training", "training.global_batch_size", WRITE { return w.s().shape.batch; }, WHOLE(-1, kMostBatch)},
     {"training", "training.seq_len", WRITE { return w.s().shape.sequence; },
-     READ { d.spec.shape.sequence = r.integer(g, 1, kMostSequence); }},
+     READ { d.spec.shape.sequence = r.integer(g, 1, kMostSequence); d.open[g.key] = 1; }},
     {"training", "training.max_norm", WRITE { return titan_if(w.t().clip_norm.has_value(),
        w.t().clip_norm.value_or(0)); },
      READ { d.training.clip_norm = r.number(g, 1e-30, kTitanHuge); }},
     {"training", "training.steps", WRITE { return w.t().steps; },
-     READ { d.training.steps = r.integer(g, 1, kMostSteps); }},
+     READ { d.training.steps = r.integer(g, 1, kMostSteps); d.open[g.key] = 1; }},
     {"training", "training.enable_cpu_offload", WRITE { return w.s().offload.states(); },
      READ { if (r.boolean(g)) d.spec.offload.optimizer = d.spec.offload.parameters = Space::host; }},
     {"training", "training.mixed_precision_param",
@@ -147,8 +149,9 @@ const Setting kTitan[] = {
     {"training", "training.mixed_precision_reduce", WRITE { return "float32"; }, READ { (void)r.word(g,
        {"float32"}); }},
     {"parallelism", "parallelism.data_parallel_replicate_degree",
-     WRITE { return w.s().mesh.data / sharding_ranks(w.s()); }, OPEN},
-    {"parallelism", "parallelism.data_parallel_shard_degree", WRITE { return sharding_ranks(w.s()); }, OPEN},
+     WRITE { return w.s().mesh.data / sharding_ranks(w.s()); }, WHOLE(1, kMostRanks)},
+    {"parallelism", "parallelism.data_parallel_shard_degree", WRITE { return sharding_ranks(w.s()); },
+     WHOLE(-1, kMostRanks)},
     {"parallelism", "parallelism.fsdp_reshard_after_forward",
      WRITE { return titan_if(partitions(w.s()), w.s().states.zero_stage == 3 ? "always" : "never"); },
      READ { d.words[g.key] = r.word(g, {"default", "always", "never"}); }},
@@ -162,12 +165,14 @@ const Setting kTitan[] = {
      WRITE { return titan_if(w.s().mesh.pipeline > 1, schedule_word(w.s())); },
      READ { d.words[g.key] = r.word(g, {"1F1B", "GPipe", "Interleaved1F1B", "ZBVZeroBubble", "DualPipeV"}); }},
     {"parallelism", "parallelism.pipeline_parallel_microbatch_size",
-     WRITE { return titan_if(w.s().mesh.pipeline > 1, w.s().shape.micro_batch); }, OPEN},
+     WRITE { return titan_if(w.s().mesh.pipeline > 1, w.s().shape.micro_batch); }, WHOLE(1, kMostBatch)},
     {"parallelism", "parallelism.pipeline_parallel_first_stage_less_layers",
-     WRITE { return titan_if(w.s().mesh.pipeline > 1 && ends_that_split(w) >= 0, ends_that_split(w)); }, OPEN},
+     WRITE { return titan_if(w.s().mesh.pipeline > 1 && ends_that_split(w) >= 0, ends_that_split(w)); },
+     WHOLE(0, kMostLayers)},
     {"parallelism", "parallelism.pipeline_parallel_last_stage_less_layers",
-     WRITE { return titan_if(w.s().mesh.pipeline > 1 && ends_that_split(w) >= 0, ends_that_split(w)); }, OPEN},
-    {"parallelism", "parallelism.pipeline_parallel_layers_per_stage", nullptr, OPEN},
+     WRITE { return titan_if(w.s().mesh.pipeline > 1 && ends_that_split(w) >= 0, ends_that_split(w)); },
+     WHOLE(0, kMostLayers)},
+    {"parallelism", "parallelism.pipeline_parallel_layers_per_stage", nullptr, WHOLE(1, kMostLayers)},
     {"parallelism", "parallelism.module_fqns_per_model_part", WRITE { return parts_of(w); },
      READ {
        std::vector<std::int64_t> stages;
@@ -182,7 +187,7 @@ const Setting kTitan[] = {
     {"parallelism", "parallelism.expert_parallel_degree",
      WRITE { return titan_if(w.m().experts.any(), w.s().mesh.expert); }, COUNT(spec.mesh.expert, kMostRanks)},
     {"parallelism", "parallelism.expert_tensor_parallel_degree",
-     WRITE { return titan_if(w.m().experts.any(), w.s().mesh.expert_ways()); }, OPEN},
+     WRITE { return titan_if(w.m().experts.any(), w.s().mesh.expert_ways()); }, WHOLE(1, kMostRanks)},
     {"activation_checkpoint", "activation_checkpoint.mode",
      WRITE {
        switch (w.s().recomputation.what) {
@@ -214,6 +219,7 @@ const Setting kTitan[] = {
 #undef WRITE
 #undef READ
 #undef COUNT
+#undef WHOLE
 #undef OPEN
 #undef MARK
 #undef WORD
@@ -285,7 +291,12 @@ const std::vector<TitanPassed>& titan_passed() {
     const auto replicate =
         static_cast<int>(std::max(1.0, titan_open(d, "parallelism.data_parallel_replicate_degree", 1)));
     auto shard = static_cast<int>(titan_open(d, "parallelism.data_parallel_shard_degree", -1));
-    const std::int64_t inner = std::int64_t{s.mesh.tensor} * s.mesh.pipeline * s.mesh.context * replicate;
+    const auto ways = static_cast<int>(titan_open(d, "parallelism.expert_tensor_parallel_degree", 1));
+    const auto degrees = product_up_to(kMostRanks, {s.mesh.tensor, s.mesh.pipeline, s.mesh.context, replicate});
+    if (!degrees || !product_up_to(kMostRanks, {*degrees, shard}) ||
+        !product_up_to(kMostRanks, {s.mesh.expert, ways, s.mesh.pipeline}))
+      return r.error("E0653", where, "the degrees of `parallelism` multiply to more ranks than any run has", "");
+    const std::int64_t inner = *degrees;
     if (shard < 1) {
       if (d.ranks == 0) d.ranks = static_cast<int>(inner);
       if (d.ranks % inner != 0)
@@ -293,7 +304,13 @@ const std::vector<TitanPassed>& titan_passed() {
                        fmt::format("{} ranks do not divide by the degrees of `parallelism`, {}", d.ranks, inner),
                        "--ranks gives how many the run has");
       shard = static_cast<int>(d.ranks / inner);
+    } else if (d.ranks > 0 && d.ranks != inner * shard) {
+      return r.error(
+          "E0654", where,
+          fmt::format("{} ranks are asked for, but the degrees of `parallelism` are of {}", d.ranks, inner * shard),
+          "leave out --ranks, or `data_parallel_shard_degree = -1`");
     }
+    d.ranks = static_cast<int>(inner * shard);
     s.mesh.data = replicate * shard;
     s.mesh.sequence_parallel = s.mesh.tensor > 1;  // every norm of its plans is sequence-parallel
     const bool sharded = shard * s.mesh.context > 1;
@@ -302,7 +319,6 @@ const std::vector<TitanPassed>& titan_passed() {
     s.states.zero_stage = !sharded ? 0 : again ? 3 : 2;
     if (sharded && replicate > 1) s.states.zero_group = shard * s.mesh.context;
     s.states.overlap_gradients = s.mesh.replicas() > 1 && (s.states.zero_stage < 2 || s.sub_groups() > 1);
-    const auto ways = static_cast<int>(titan_open(d, "parallelism.expert_tensor_parallel_degree", 1));
     s.mesh.expert_tensor = ways == s.mesh.tensor || !d.model.experts.any() ? 0 : ways;
   }
 
@@ -342,6 +358,11 @@ const std::vector<TitanPassed>& titan_passed() {
       chunks = stages / s.mesh.pipeline;
     }
     if (!s.stages.layers_per_stage.empty()) {
+      if (static_cast<std::int64_t>(s.stages.layers_per_stage.size()) % s.mesh.pipeline != 0)
+        return r.error("E0653", where,
+                       fmt::format("{} parts of a model do not divide into {} stages", s.stages.layers_per_stage.size(),
+                                   s.mesh.pipeline),
+                       "parallelism.module_fqns_per_model_part");
       chunks = static_cast<std::int64_t>(s.stages.layers_per_stage.size()) / s.mesh.pipeline;
     } else {
       s.stages.layers_per_stage = titan_split(layers, chunks * s.mesh.pipeline, first, last);
@@ -385,7 +406,7 @@ const std::vector<TitanPassed>& titan_passed() {
     const std::string option = titan_word(d, "activation_checkpoint.selective_ac_option", "2");
     if (option == "op") return;
     double every = 0;
-    if (!read_number(option, every) || every < 1 || every != std::floor(every))
+    if (!read_number(option, every) || every < 1 || every > kMostLayers || every != std::floor(every))
       return r.error("E0653", where,
                      fmt::format("`selective_ac_option` is \"op\" or a number, found {}", base::quoted(option)),
                      "\"op\" saves products and attention");
@@ -394,6 +415,17 @@ const std::vector<TitanPassed>& titan_passed() {
     c.layers = std::max<std::int64_t>(
         1, static_cast<std::int64_t>(static_cast<double>(d.model.layers) / every) / d.spec.places());
     r.assume(fmt::format("every {}th layer is recomputed: as many of each stage's first ones, {}", every, *c.layers));
+  }
+
+  /// What the file leaves to torchtitan's defaults, and moves time or memory or the run's length.
+  void titan_filled(Reading& r, const Draft& d) {
+    const auto said = [&](const char* key, const auto& value) {
+      if (!d.open.contains(key)) r.assume(fmt::format("{} {}, torchtitan's default", key, value));
+    };
+    said("training.local_batch_size", titan_open(d, "training.local_batch_size", 8));
+    said("training.seq_len", d.spec.shape.sequence);
+    said("training.steps", d.training.steps);
+    said("optimizer.lr", d.training.optimizer.learning_rate);
   }
 
   }  // namespace
@@ -451,6 +483,7 @@ const std::vector<TitanPassed>& titan_passed() {
     titan_pipeline(r, d, where);
     titan_training(r, d);
     titan_recomputation(r, d, where);
+    titan_filled(r, d);
   }
 
   }  // namespace orrery::plan

@@ -8,8 +8,10 @@
 namespace orrery::plan {
 namespace import_run_test {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kScript =
     "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nTP=2\nGPT=(\n  --num-layers 12 --hidden-size 768\n"
@@ -105,6 +107,182 @@ TEST(ImportRun, TorchtitansTomlAndDeepSpeedsJsonAreRead) {
   const auto automatic = read("{\"train_batch_size\": \"auto\"}", "ds.json", question);
   ASSERT_FALSE(automatic);
   EXPECT_EQ(automatic.error()[0].code, "E0652");
+}
+
+models::Model some_model() {
+  return *models::parse_model(
+      "name: some\nfamily: llama\nlayers: 32\nhidden: 4096\nheads: 32\nkv_heads: 8\nffn_hidden: 14336\n"
+      "vocab: 128256\nmax_sequence: 8192\n",
+      "m.yaml");
+}
+RunQuestion with_model(const std::string& name = "") {
+  RunQuestion out;
+  out.model = name;
+  out.find_model = [](const std::string&) -> base::Result<models::Model> { return some_model(); };
+  return out;
+}
+std::string outcome(const base::Result<ImportedRun>& run) {
+  if (!run) return base::render(run.error(), false);
+  std::string out;
+  for (const std::string& note : run->notes) out += note + "\n";
+  return out;
+}
+constexpr const char* kTitan =
+    "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\n[parallelism]\n";
+constexpr const char* kTrain =
+    "python pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --vocab-size "
+    "32000 --micro-batch-size 1 --bf16 ";
+
+TEST(ImportRun, DegreesBeyondAnyRunAreRefusedBeforeTheyWrap) {
+  const std::string huge = "--tensor-model-parallel-size 16777216 --pipeline-model-parallel-size 16777216 ";
+  EXPECT_THAT(refused(std::string(kTrain) + huge + "--context-parallel-size 65536\n"), HasSubstr("E0653"));
+  for (const char* const flag : {"--moe-router-topk 0", "--moe-router-topk 1e20", "--expert-tensor-parallel-size 1e20",
+                                 "--kv-lora-rank 1e30", "--lr-warmup-samples 1e30", "--lr-warmup-fraction 1e20"})
+    EXPECT_THAT(refused(std::string(kTrain) + "--num-experts 8 " + flag + "\n"), HasSubstr("E0653")) << flag;
+  for (const char* const lines :
+       {"data_parallel_replicate_degree = 65536\ntensor_parallel_degree = 65536\npipeline_parallel_degree = 65536\n"
+        "context_parallel_degree = 65536\n",
+        "data_parallel_shard_degree = 4000000000\n", "data_parallel_replicate_degree = -3\n",
+        "pipeline_parallel_degree = 2\npipeline_parallel_layers_per_stage = 1e-300\n",
+        "pipeline_parallel_degree = 2\npipeline_parallel_first_stage_less_layers = 1e25\n",
+        "[activation_checkpoint]\nselective_ac_option = \"1e300\"\n"})
+    EXPECT_THAT(outcome(read(std::string(kTitan) + lines, "a.toml", with_model())), HasSubstr("E0653")) << lines;
+  for (const char* const json :
+       {R"({"train_micro_batch_size_per_gpu": 16777216, "gradient_accumulation_steps": 549755813888})",
+        R"({"train_micro_batch_size_per_gpu": 16777216, "gradient_accumulation_steps": 16777216})",
+        R"({"train_batch_size": 16, "gradient_accumulation_steps": 549755813888})"}) {
+    RunQuestion question = with_model("some");
+    question.ranks = 1 << 20;
+    EXPECT_THAT(outcome(read(json, "ds.json", question)), HasSubstr("E0653")) << json;
+  }
+}
+
+int data_of(const std::string& before, const std::string& launcher) {
+  const auto run = read(before + launcher + " " + kTrain + "\n");
+  return run ? run->spec.mesh.data : -1;
+}
+
+TEST(ImportRun, RanksAreThoseOfWhatStartsTheProgramLast) {
+  EXPECT_EQ(data_of("", "srun --ntasks-per-node=1 torchrun --nnodes 4 --nproc_per_node 8"), 32);
+  EXPECT_EQ(data_of("", "srun --nodes=4 --ntasks=4 --ntasks-per-node=1 torchrun --nproc_per_node=8"), 32);
+  EXPECT_EQ(data_of("", "mpirun -np 64"), 64);
+  EXPECT_EQ(data_of("", "srun -N 4 -n 32"), 32);
+  EXPECT_EQ(data_of("", "srun -N4 --ntasks-per-node 8"), 32);
+  EXPECT_EQ(data_of("#!/bin/bash\n#SBATCH -N4\n#SBATCH --gpus=32\n", "srun"), 32);
+  EXPECT_EQ(data_of("#!/bin/bash\n#SBATCH -N4\n#SBATCH --gres=gpu:a100:8\n#SBATCH --ntasks-per-node=1\n",
+                    "srun torchrun --nnodes 4 --nproc_per_node $GPUS"),
+            32);
+  EXPECT_EQ(data_of("", "torchrun --nproc_per_node 8"), 8);
+  EXPECT_EQ(data_of("", "deepspeed --num_nodes 2 --num_gpus 8"), 16);
+}
+
+TEST(ImportRun, RanksOfDeepSpeedFollowOnlyFromAllThreeBatches) {
+  RunQuestion question = with_model("some");
+  question.ranks_otherwise = 8;
+  const auto two = read(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4})", "ds.json", question);
+  ASSERT_TRUE(two) << outcome(two);
+  EXPECT_EQ(two->spec.mesh.data, 8);  // and two micro-batches each
+  EXPECT_THAT(two->notes, Contains(HasSubstr("Assumed: 8 ranks")));
+  const char* const kAll =
+      R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4})";
+  const auto three = read(kAll, "ds.json", question);
+  ASSERT_TRUE(three) << outcome(three);
+  EXPECT_EQ(three->spec.mesh.data, 4);
+  EXPECT_THAT(three->notes, Not(Contains(HasSubstr("ranks, as many"))));
+}
+
+TEST(ImportRun, RanksThatContradictTorchtitansDegreesAreAnError) {
+  RunQuestion question = with_model();
+  question.ranks_otherwise = 64;
+  const std::string text = std::string(kTitan) + "data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\n";
+  const auto run = read(text, "a.toml", question);
+  ASSERT_TRUE(run) << outcome(run);
+  EXPECT_EQ(run->spec.mesh.ranks(), 8);
+  EXPECT_THAT(run->notes, Not(Contains(HasSubstr("ranks, as many"))));
+  question.ranks = 16;
+  EXPECT_THAT(outcome(read(text, "a.toml", question)), HasSubstr("E0654"));
+  question.ranks = 8;
+  EXPECT_TRUE(read(text, "a.toml", question));
+}
+
+TEST(ImportRun, AutomaticValuesAreOneErrorEachUnlessNoTimeFollowsFromThem) {
+  RunQuestion question = with_model("some");
+  question.ranks = 8;
+  const char* const kAuto =
+      R"({"train_micro_batch_size_per_gpu": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto",)"
+      R"( "betas": "auto", "eps": "auto", "weight_decay": "auto"}}, "scheduler": {"type": "WarmupLR", "params":)"
+      R"( {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}}})";
+  const auto run = read(kAuto, "ds.json", question);
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().size(), 1U) << outcome(run);
+  EXPECT_EQ(run.error()[0].code, "E0652");
+  question.set["train_micro_batch_size_per_gpu"] = "4";
+  const auto given = read(kAuto, "ds.json", question);
+  ASSERT_TRUE(given) << outcome(given);
+  EXPECT_EQ(given->spec.shape.batch, 32);
+  EXPECT_THAT(given->notes, Contains(HasSubstr("`optimizer.params.betas`")));
+  question.set["optimizer.params.betas"] = "0.8 0.9";
+  const auto betas = read(kAuto, "ds.json", question);
+  ASSERT_TRUE(betas) << outcome(betas);
+  EXPECT_DOUBLE_EQ(betas->training.optimizer.beta1, 0.8);
+}
+
+TEST(ImportRun, SettingsOfTheCommandLineServeEveryFileAndNoUnknownName) {
+  RunQuestion question;
+  question.set["zero_optimization.stage"] = "2";
+  const std::vector<RunFile> files = {
+      {std::string("torchrun --nproc_per_node 8 ") + kTrain + "--deepspeed --deepspeed_config ds.json\n", "train.sh",
+       RunFormat::megatron},
+      {R"({"zero_optimization": {"stage": "auto"}})", "ds.json", RunFormat::deepspeed}};
+  const auto run = import_run(files, question);
+  ASSERT_TRUE(run) << outcome(run);
+  EXPECT_EQ(run->spec.states.zero_stage, 2);
+  question.set["micro-batch-sise"] = "2";
+  EXPECT_THAT(outcome(import_run(files, question)), HasSubstr("did you mean micro-batch-size?"));
+}
+
+TEST(ImportRun, AConfigurationOfDeepSpeedsThatIsNotGivenIsAnError) {
+  const std::string script = std::string("torchrun --nproc_per_node 8 ") + kTrain + "--deepspeed --deepspeed_config ";
+  EXPECT_THAT(refused(script + "conf/z3.json\n"), HasSubstr("give z3.json too"));
+  EXPECT_THAT(refused(script + "$CONF\n"), HasSubstr("E0654"));
+  EXPECT_EQ(refused("cat > z3.json <<EOF\n{\"zero_optimization\": {\"stage\": 1}}\nEOF\n" + script + "z3.json\n"), "");
+}
+
+TEST(ImportRun, WithoutATensorGroupCheckpointsStayWhole) {
+  RunQuestion question = with_model("some");
+  question.ranks = 8;
+  const auto run =
+      read(R"({"train_micro_batch_size_per_gpu": 1, "activation_checkpointing": {"partition_activations": true}})",
+           "ds.json", question);
+  ASSERT_TRUE(run) << outcome(run);
+  EXPECT_FALSE(run->spec.recomputation.partition_checkpoints);
+  EXPECT_THAT(run->notes, Contains(HasSubstr("partition_activations")));
+  const auto script = read(std::string(kTrain) + "--checkpoint-activations --partition-activations\n");
+  ASSERT_TRUE(script) << outcome(script);
+  EXPECT_FALSE(script->spec.recomputation.partition_checkpoints);
+}
+
+TEST(ImportRun, WhatIsFilledInIsSaid) {
+  const auto script = read(std::string("python pretrain_gpt.py --num-layers 12 --hidden-size 768 --seq-length 1024 ") +
+                           "--num-attention-heads 12 --vocab-size 32000\n");
+  ASSERT_TRUE(script) << outcome(script);
+  for (const char* const key : {"--set micro-batch-size", "--set train-iters", "--set lr"})
+    EXPECT_THAT(script->notes, Contains(AllOf(HasSubstr("Assumed"), HasSubstr(key))));
+  const auto titan = read(kTitan, "a.toml", with_model());
+  ASSERT_TRUE(titan) << outcome(titan);
+  for (const char* const key : {"training.seq_len", "training.steps", "optimizer.lr"})
+    EXPECT_THAT(titan->notes, Contains(AllOf(HasSubstr("Assumed"), HasSubstr(key))));
+}
+
+TEST(ImportRun, ManyUnknownFlagsAreCountedAndPlacedInOnePass) {
+  std::string text = kTrain;
+  for (int i = 0; i < 20'000; ++i) text += "\\\n --unknown-" + std::to_string(i) + " 1";
+  const auto run = read(text + "\n");
+  ASSERT_TRUE(run) << outcome(run);
+  ASSERT_EQ(run->warnings.size(), 21U);
+  EXPECT_EQ(run->warnings[19].where.line, 21);
+  EXPECT_EQ(run->warnings[19].where.column, 2);
+  EXPECT_THAT(run->warnings[20].message, HasSubstr("19980 more"));
 }
 
 }  // namespace import_run_test

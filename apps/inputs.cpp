@@ -459,6 +459,7 @@ LoadedJob job_of(const LoadedPlan& loaded) {
   job.job.batch = spec.shape.batch;
   job.job.sequence = spec.shape.sequence;
   job.job.precision = spec.numerics.precision;
+  job.job.vocab_multiple = spec.numerics.vocab_multiple;
   return job;
 }
 

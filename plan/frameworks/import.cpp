@@ -363,7 +363,10 @@ class RunImport {
     std::vector<std::span<const Setting>> tables;
     if (!scripts.empty()) tables.push_back(megatron_settings_table());
     if (!titans.empty()) tables.push_back(torchtitan_settings_table());
-    if (titans.empty()) tables.push_back(deepspeed_settings_table());
+    const bool configures = std::any_of(scripts.begin(), scripts.end(), [](const RunFile& one) {
+      return one.text.find("deepspeed_config") != std::string::npos;
+    });
+    if (!speeds.empty() || configures) tables.push_back(deepspeed_settings_table());
     if (base::Diagnostics unread = unread_sets(tables, scripts, question_); !unread.empty())
       return base::fail(std::move(unread));
     if (!scripts.empty()) return megatron(scripts, speeds);

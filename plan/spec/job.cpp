@@ -385,6 +385,7 @@ Job read_job(const Cursor& at) {
   if (job.rounding == Rounding::stochastic && job.precision != models::DType::bf16)
     rounding.error("E0121", "stochastic rounding is for bf16 parameters without fp32 masters",
                    "write precision: bf16, or leave rounding out");
+  job.vocab_multiple = at.optional("vocab_multiple").integer(1, 1 << 16, job.vocab_multiple);
   job.objective = choose(at.optional("objective"), kObjectiveWords, job.objective);
   job.fits_probability = at.optional("fits_probability").number(0, kSurestFit, job.fits_probability);
   job.stack = at.optional("stack").text();
@@ -407,6 +408,7 @@ std::string write_job(const Job& job, int indent) {
   if (job.sequence > 0) w.line("sequence", job.sequence);
   w.line("precision", models::name_of(job.precision));
   if (job.rounding != Rounding::nearest) w.line("rounding", name_of(job.rounding));
+  if (job.vocab_multiple != Job{}.vocab_multiple) w.line("vocab_multiple", job.vocab_multiple);
   w.line("objective", name_of(job.objective));
   if (job.fits_probability != kUsualFit) w.line("fits_probability", job.fits_probability);
   if (!job.stack.empty()) w.line("stack", base::yaml_text(job.stack));

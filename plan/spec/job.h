@@ -139,6 +139,7 @@ struct Job {
   std::int64_t sequence = 0;  ///< 0: the model's max_sequence
   models::DType precision = models::DType::fp32;
   Rounding rounding = Rounding::nearest;  ///< stochastic: for bf16 parameters without masters
+  std::int64_t vocab_multiple = 128;      ///< the vocabulary is padded to a multiple of this
   Objective objective = Objective::time;
   double fits_probability = kUsualFit;  ///< with which a plan must fit a GPU's memory; 0: its predicted memory fits
   std::string stack;                    ///< software stack by name; empty: the cluster's default

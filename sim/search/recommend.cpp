@@ -57,6 +57,7 @@ plan::PlanSpec usual(const plan::Job& job, const clusters::Cluster& cluster) {
   spec.shape.sequence = std::max<std::int64_t>(1, job.sequence);
   spec.numerics.precision = job.precision;
   spec.numerics.rounding = job.rounding;
+  spec.numerics.vocab_multiple = job.vocab_multiple;
   spec.states.staleness = b.states.staleness;
   spec.embedding.placement = b.embedding.placement;
   spec.embedding.tiers = b.embedding.tiers;

@@ -291,6 +291,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.shape.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
     spec.numerics.precision = job.precision;
     spec.numerics.rounding = job.rounding;
+    spec.numerics.vocab_multiple = job.vocab_multiple;
     plan::take_optimizer(spec, job.training);
     spec.states.staleness = b.states.staleness;
     plan::take_loads(spec, job, model.experts);

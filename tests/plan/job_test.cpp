@@ -102,6 +102,7 @@ TEST(Job, WritesWhatItReads) {
   odd.model = "my models/a: b #1.yaml";
   odd.training.optimizer.learning_rate = 1.0 / 3;
   odd.fits_probability = 0.5;
+  odd.vocab_multiple = 1024;
   odd.devices = 2048;
   EXPECT_EQ(read(write_job(odd)), odd) << write_job(odd);
 }

@@ -71,6 +71,7 @@ Written job_text(const ImportOptions& options, const plan::PlanFile& file, const
   Written out;
   plan::Job job = file.job;
   job.bounds = plan::bounds_of(run.spec, file.model);
+  job.vocab_multiple = run.spec.numerics.vocab_multiple;
   if (run.model_name.empty()) {
     const std::string name = (options.output.empty() || options.output == "-" ? "job" : stem_of(options.output));
     out.model_path = (fs::path(options.output).parent_path() / (name + "-model.yaml")).string();

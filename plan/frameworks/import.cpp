@@ -14,7 +14,6 @@
 #include "plan/frameworks/flatten.h"
 #include "plan/frameworks/launched.h"
 #include "plan/frameworks/shell.h"
-#include "plan/spec/fields.h"
 
 namespace orrery::plan {
 namespace {
@@ -573,54 +572,8 @@ class RunImport {
 
 }  // namespace
 
-const char* name_of(RunFormat format) {
-  switch (format) {
-    case RunFormat::megatron: return "megatron";
-    case RunFormat::torchtitan: return "torchtitan";
-    case RunFormat::deepspeed: return "deepspeed";
-    case RunFormat::config: return "config.json";
-  }
-  return "?";
-}
-
-std::optional<RunFormat> run_format(std::string_view text, const std::string& name) {
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  const auto has = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
-  if (first != std::string_view::npos && text[first] == '{') {
-    if (has("\"model_type\"") || has("\"architectures\"")) return RunFormat::config;
-    return RunFormat::deepspeed;
-  }
-  if (name.ends_with(".toml")) return RunFormat::torchtitan;
-  if (name.ends_with(".sh") || name.ends_with(".slurm") || name.ends_with(".sbatch") || text.starts_with("#!"))
-    return RunFormat::megatron;
-  if (has("\n[parallelism]") || has("\n[training]") || text.starts_with("[model]")) return RunFormat::torchtitan;
-  if (has("--num-layers") || has("--hidden-size") || has("--micro-batch-size")) return RunFormat::megatron;
-  return std::nullopt;
-}
-
 base::Result<ImportedRun> import_run(const std::vector<RunFile>& files, const RunQuestion& question) {
   return RunImport(files, question).run();
-}
-
-Bounds bounds_of(const PlanSpec& spec, const models::Model& model) {
-  Bounds out;
-  const PlanSpec defaults;
-  for_each_field(kChosenFields, [&](const auto& field) {
-    const auto& value = field.of(spec);
-    auto& bound = field.of(out);
-    using Value = std::remove_cvref_t<decltype(value)>;
-    using Bound = std::remove_cvref_t<decltype(bound)>;
-    const bool usual = value == field.of(defaults);
-    if (usual && *field.group != '\0') return;
-    if (usual && std::string_view(field.key).starts_with("expert") && !model.experts.any()) return;
-    if constexpr (std::is_same_v<Bound, Value>)
-      bound = value;  // rows, lists and what may be absent
-    else if constexpr (kIsList<Bound>)
-      bound = {static_cast<typename Bound::value_type>(value)};
-    else
-      bound = static_cast<typename Bound::value_type>(value);
-  });
-  return out;
 }
 
 }  // namespace orrery::plan

@@ -8,6 +8,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "plan/frameworks/import.h"
+#include "plan/spec/fields.h"
+
 namespace orrery::plan {
 
 bool read_number(std::string_view text, double& out) {
@@ -181,6 +184,52 @@ void read_settings(std::span<const Setting> table, const std::vector<Given>& giv
     else
       reading.pass_over(one, row->second->why);
   }
+}
+
+const char* name_of(RunFormat format) {
+  switch (format) {
+    case RunFormat::megatron: return "megatron";
+    case RunFormat::torchtitan: return "torchtitan";
+    case RunFormat::deepspeed: return "deepspeed";
+    case RunFormat::config: return "config.json";
+  }
+  return "?";
+}
+
+std::optional<RunFormat> run_format(std::string_view text, const std::string& name) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const auto has = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
+  if (first != std::string_view::npos && text[first] == '{') {
+    if (has("\"model_type\"") || has("\"architectures\"")) return RunFormat::config;
+    return RunFormat::deepspeed;
+  }
+  if (name.ends_with(".toml")) return RunFormat::torchtitan;
+  if (name.ends_with(".sh") || name.ends_with(".slurm") || name.ends_with(".sbatch") || text.starts_with("#!"))
+    return RunFormat::megatron;
+  if (has("\n[parallelism]") || has("\n[training]") || text.starts_with("[model]")) return RunFormat::torchtitan;
+  if (has("--num-layers") || has("--hidden-size") || has("--micro-batch-size")) return RunFormat::megatron;
+  return std::nullopt;
+}
+
+Bounds bounds_of(const PlanSpec& spec, const models::Model& model) {
+  Bounds out;
+  const PlanSpec defaults;
+  for_each_field(kChosenFields, [&](const auto& field) {
+    const auto& value = field.of(spec);
+    auto& bound = field.of(out);
+    using Value = std::remove_cvref_t<decltype(value)>;
+    using Bound = std::remove_cvref_t<decltype(bound)>;
+    const bool usual = value == field.of(defaults);
+    if (usual && *field.group != '\0') return;
+    if (usual && std::string_view(field.key).starts_with("expert") && !model.experts.any()) return;
+    if constexpr (std::is_same_v<Bound, Value>)
+      bound = value;  // rows, lists and what may be absent
+    else if constexpr (kIsList<Bound>)
+      bound = {static_cast<typename Bound::value_type>(value)};
+    else
+      bound = static_cast<typename Bound::value_type>(value);
+  });
+  return out;
 }
 
 }  // namespace orrery::plan

@@ -72,7 +72,8 @@ TEST(RopeRates, OfYarnMayHaveOneBound) {
   const auto model = parse_model(R"({"model_type": "kimi_k2", "hidden_size": 64, "intermediate_size": 128,
       "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99, "max_position_embeddings": 131072,
       "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "kv_lora_rank": 16,
-      "first_k_dense_replace": 1, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "rope_theta": 50000.0, "rope_scaling": {
+      "first_k_dense_replace": 1, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+      "rope_theta": 50000.0, "rope_scaling": {
       "beta_fast": 1.0, "beta_slow": 1.0, "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0,
       "original_max_position_embeddings": 4096, "type": "yarn"}})",
                                  "config.json");

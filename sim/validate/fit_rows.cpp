@@ -83,7 +83,7 @@ void set_number(cost::Stack& stack, const std::string& name, double value, const
 
 using Numbers = std::vector<std::pair<const FreeNumber*, double>>;
 
-/// Predictions with some of a stack's numbers replaced.
+/// Predictions with some of a stack's numbers replaced; what a row's own words state stays.
 class Variant {
  public:
   explicit Variant(Numbers numbers) : numbers_(std::move(numbers)) {}
@@ -106,6 +106,7 @@ class Variant {
       cost::Calibration over;
       over.stack = stack.name;
       for (const auto& [number, value] : numbers_) {
+        if (one.stated.count(number->name) != 0) continue;
         set_number(stack, number->name, value, "being fitted");
         if (!recipe_number(stack, number->name)) over.set(number->name, value, "being fitted");
       }
@@ -166,8 +167,8 @@ struct Rows {
 
 Rows rows_of(const std::vector<Row>& rows, Library library, const cost::Stack& like,
              std::vector<cost::LeftOutRow>& left_out, std::size_t& used) {
-  library.stacks.clear();  // whatever stack a row names, the fitted one is used
   library.stand_in = like;
+  library.for_all = true;
   Rows out{rows, make_cases(rows, std::move(library)), {}, {}, {}};
   left_out = out.cases.left_out;
   for (const Case& one : out.cases.ready) {
@@ -279,8 +280,8 @@ std::vector<Setup> other_runs(const Rows& rows) {
 std::vector<cost::TeachingRun> teaching(const Rows& rows, const Fit& fit, Library library, const cost::Stack& fitted) {
   std::vector<cost::TeachingRun> out;
   if (fit.left.covariance.empty()) return out;
-  library.stacks.clear();
   library.stand_in = fitted;
+  library.for_all = true;
   Translator translator(std::move(library));
   std::vector<Subject> subjects;
   Variant now(fit.at(fit.theta));
@@ -378,7 +379,6 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
 
   out.stack = like;
   out.stack.name = options.name;
-  out.stack.generic = false;
   out.stack.by_zero = {};
   out.stack.within_node.clear();
   for (const Fit* fit : {&times, &memory}) {

@@ -271,6 +271,7 @@ const cost::Stack* Translator::stack_of_family(const std::string& name) const {
 /// The stack whose prices the row's plan takes: chosen as `orrery plan` does for a job (cost::Stacks).
 const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stands_in, const Setup& s,
                                             const clusters::Cluster& cluster, std::vector<std::string>& notes) const {
+  if (library_.for_all) return &named;
   const cost::Stacks stacks(named, [&](const std::string& name) { return stack_named(name); });
   // Measured layers within a node are from one version of the software.
   const bool several = stands_in || cluster.size() > cluster.devices_per_node;
@@ -283,6 +284,7 @@ const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stand
 }
 
 std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
+  if (library_.for_all && library_.stand_in) return {&*library_.stand_in, false};
   // A name without a year is of the run's, if the row says that.
   const std::int64_t year = version_of(s.stack).year == 0 ? year_of(s) : 0;
   const cost::Stack* best =
@@ -564,6 +566,8 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     }
   }
   take_messages(s, *stack, own_numbers);
+  std::set<std::string> stated;
+  for (const cost::Parameter& p : own_numbers) stated.insert(p.name);
   if (stands_in) take_unknown_rate(s, *stack, own_numbers);
   if (const double generation = attention_generation(s.attention_kernel); generation > 0)
     own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
@@ -585,7 +589,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   }
   const auto pricing = priced(*cluster, std::move(own), variant);
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
-  return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes)};
+  return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes), {}, {}, std::move(stated)};
 }
 
 }  // namespace orrery::sim

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@ struct Library {
   std::vector<cost::Stack> stacks;
   std::vector<cost::Calibration> calibrations;
   std::optional<cost::Stack> stand_in = {};       ///< for rows whose stack is not in the catalogue (`--stack`)
+  bool for_all = false;                           ///< `stand_in` is the stack of every row, whatever it names
   std::optional<clusters::Cluster> machine = {};  ///< the machine of all rows (`--cluster`); else found by device
   std::vector<models::Model> models = {};         ///< the catalogue's models, which rows may name
 };
@@ -41,6 +43,7 @@ struct Subject {
   /// The same run as it is predicted to fit, where this is not and the row leaves open how it did (made_to_fit.h).
   std::shared_ptr<const Subject> fitting = {};
   std::shared_ptr<const Subject> smallest = {};  ///< the same run with the least memory that the row leaves open
+  std::set<std::string> stated = {};             ///< numbers of the stack that the row's own words give
 };
 
 /// Translates rows; equal machines share clusters and prices. Not thread-safe (prices memoise).

@@ -47,8 +47,7 @@ std::vector<Row> runs() {
 }
 
 /// What a stack with other numbers than the generic one's takes.
-std::vector<Row> measured(const cost::Stack& truth) {
-  std::vector<Row> rows = runs();
+std::vector<Row> measured(const cost::Stack& truth, std::vector<Row> rows = runs()) {
   Library known = small_library();
   known.stacks = {};
   known.stand_in = truth;
@@ -83,6 +82,8 @@ cost::RowFit fitted(const std::vector<Row>& rows) {
   return fit.value();
 }
 
+double error_of(const cost::ValidatedRow& row) { return std::abs(row.predicted_s / *row.measured_s - 1); }
+
 TEST(FitRows, FindsTheNumbersThatTheRunsWereMadeWith) {
   const cost::RowFit fit = fitted(measured(other_stack()));
   EXPECT_EQ(fit.used, runs().size());
@@ -115,6 +116,21 @@ TEST(FitRows, LeavesWhatTheRunsDoNotTellWithItsFamily) {
       EXPECT_THAT(n.source, HasSubstr("do not determine"));
     }
   }
+}
+
+TEST(FitRows, KeepsWhatRowsSayOfTheirNetwork) {
+  std::vector<Row> rows = runs();
+  for (const std::size_t slow : {4, 8}) rows[slow].setup.network_state = "slow";
+  rows = measured(other_stack(), std::move(rows));
+  EXPECT_LT(fitted(rows).after.median, 0.02);
+  std::vector<Row> kept = {rows[4], rows[8]};
+  rows.erase(rows.begin() + 8);
+  rows.erase(rows.begin() + 4);
+  Library own = small_library();
+  own.stand_in = fitted(rows).stack;
+  for (const cost::ValidatedRow& row : validate(kept, own).rows) EXPECT_LT(error_of(row), 0.1) << row.id;
+  for (Row& row : kept) row.setup.network_state = "fast";
+  for (const cost::ValidatedRow& row : validate(kept, own).rows) EXPECT_GT(error_of(row), 0.3) << row.id;
 }
 
 TEST(FitRows, LearnsFromRunsThatDied) {

@@ -82,7 +82,9 @@ cost::RowFit fitted(const std::vector<Row>& rows) {
   return fit.value();
 }
 
-double error_of(const cost::ValidatedRow& row) { return std::abs(row.predicted_s / *row.measured_s - 1); }
+double error_of(const cost::ValidatedRow& row) {
+  return std::abs(row.predicted_s / *row.measured_s - 1);
+}
 
 TEST(FitRows, FindsTheNumbersThatTheRunsWereMadeWith) {
   const cost::RowFit fit = fitted(measured(other_stack()));

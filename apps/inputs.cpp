@@ -129,7 +129,11 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
            : fmt::format("`{}` is {}, but a {} is expected", name, name_of(is), kind),
       none && from.line > 0 && fs::exists(name, error)
           ? fmt::format("it is in the current folder, but a path is relative to the folder of {}", from.file)
-      : none ? help_with(folder, name, catalog.names(folder))
+      : none ? help_with(folder, name, catalog.names(folder),
+                         [&](const std::string& one) {
+                           const auto cluster = describe_cluster(catalog, one);
+                           return cluster ? cluster->device().name : std::string();
+                         })
              : help_with_name(is, name, wanted->second),
       {}}});
 }

@@ -24,25 +24,46 @@ std::string names_with(std::string word, const std::vector<std::string>& names) 
   return out;
 }
 
-/// Of clusters' names, those with the device that the name has in it, a word with letters and digits or its end: a
-/// `dgx-h100` or `dgxh100` is rather a `hgx-h100` than a `dgx-a100`. All names if none has.
-std::vector<std::string> with_its_device(const std::string& name, const std::vector<std::string>& names) {
+std::string small_letters(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// Clusters, those with the device that the name has in it, a word with letters and digits or its end: a `dgx-h100` or
+/// `dgxh100` is rather a `hgx-h100` than a `dgx-a100`. All of them if none has.
+std::vector<std::string> with_its_device(const std::string& name, const std::vector<std::string>& names,
+                                         const std::function<std::string(const std::string&)>& device_of) {
+  std::vector<std::string> devices;
+  for (const std::string& one : names) devices.push_back(small_letters(device_of(one)));
   const auto is = [](int (*kind)(int)) { return [kind](char c) { return kind(static_cast<unsigned char>(c)) != 0; }; };
   for (std::size_t at = 0; at < name.size();) {
     std::size_t end = at;
     while (end < name.size() && is(std::isalnum)(name[end])) ++end;
-    std::string word = name.substr(at, end - at);
+    std::string word = small_letters(name.substr(at, end - at));
     at = end + 1;
-    std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     for (; std::ranges::any_of(word, is(std::isalpha)) && std::ranges::any_of(word, is(std::isdigit));
          word.erase(0, 1)) {
       std::vector<std::string> out;
-      for (const std::string& one : names)
-        if (one.find(word) != one.npos) out.push_back(one);
+      for (std::size_t i = 0; i < names.size(); ++i)
+        if (names[i].find(word) != std::string::npos || devices[i].find(word) != std::string::npos)
+          out.push_back(names[i]);
       if (!out.empty()) return out;
     }
   }
   return names;
+}
+
+/// "Llama-3.1-8B" without its minor version, "Llama-3-8B"; the same name if it has none.
+std::string without_minor_version(std::string name) {
+  const auto digit = [&](std::size_t at) {
+    return at < name.size() && std::isdigit(static_cast<unsigned char>(name[at]));
+  };
+  for (std::size_t at = 1; at + 1 < name.size(); ++at)
+    if (name[at] == '.' && digit(at - 1) && digit(at + 1)) {
+      name.erase(at, 2);
+      break;
+    }
+  return name;
 }
 
 /// Letters and digits of a name, in lower case.
@@ -53,9 +74,7 @@ std::string letters_of(const std::string& name) {
   return out;
 }
 
-}  // namespace
-
-std::string names_like(const std::string& name, const std::vector<std::string>& names) {
+std::string names_in(const std::string& name, const std::vector<std::string>& names) {
   constexpr std::size_t kShortest = 4;  // letters that say something
   const std::string wanted = letters_of(name.substr(name.rfind('/') + 1));
   if (wanted.size() < kShortest) return {};
@@ -70,8 +89,17 @@ std::string names_like(const std::string& name, const std::vector<std::string>& 
   return longest.empty() ? begins : "`" + longest + "`";
 }
 
-std::string help_with(const char* folder, const std::string& name, const std::vector<std::string>& all) {
-  const std::vector<std::string> names = folder == kClusters ? with_its_device(name, all) : all;
+}  // namespace
+
+std::string names_like(const std::string& name, const std::vector<std::string>& names) {
+  std::string like = names_in(name, names);
+  return like.empty() ? names_in(without_minor_version(name), names) : like;
+}
+
+std::string help_with(const char* folder, const std::string& name, const std::vector<std::string>& all,
+                      const std::function<std::string(const std::string&)>& device_of) {
+  const std::vector<std::string> names = folder == kClusters ? with_its_device(name, all, device_of) : all;
+  const bool of_device = names.size() < all.size();
   std::string help;
   if (const auto nearest = folder == kStacks ? nearest_stack(name) : std::nullopt) {
     help = fmt::format("the nearest is `{}`: {}", nearest->stack, nearest->why);
@@ -79,10 +107,12 @@ std::string help_with(const char* folder, const std::string& name, const std::ve
     help = fmt::format("did you mean {}{}?", like.find(", ") == like.npos ? "" : "one of ", like);
   } else if (const std::string near = base::did_you_mean(name, names); !near.empty()) {
     help = fmt::format("did you mean `{}`?", near);
-  } else if (const std::string holding = names_with(name, names); !holding.empty()) {
+  } else if (const std::string holding = names_with(name, names); !of_device && !holding.empty()) {
     help = fmt::format("did you mean {}{}?", holding.find(", ") == holding.npos ? "" : "one of ", holding);
   } else {
-    const char* const begin = names.size() < all.size() ? "with this device there are " : "known: ";
+    const char* const begin = !of_device         ? "known: "
+                              : names.size() > 1 ? "with this device there are "
+                                                 : "with this device there is ";
     for (const std::string& known : names) help += (help.empty() ? begin : ", ") + known;
   }
   if (folder == kStacks)

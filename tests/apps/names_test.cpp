@@ -44,6 +44,18 @@ TEST(Names, OfAClusterLeadToOneWithTheSameDevice) {
   EXPECT_THAT(help("dgxh100"), HasSubstr("did you mean `hgx-h100`?")) << "not the nearer-looking dgx-a100";
   EXPECT_THAT(help("GB200-NVL72"), HasSubstr("gb200-nvl64"));
   EXPECT_THAT(help("GB200-NVL72"), Not(HasSubstr("lumi")));
+  EXPECT_THAT(help("mi250x"), HasSubstr("with this device there are frontier, lumi"))
+      << "not the nearer-looking mi350x";
+  EXPECT_THAT(help("gh200"), HasSubstr("with this device there is alps"));
+}
+
+TEST(Names, OfAModelWithAMinorVersionLeadToItsShape) {
+  const auto help = [](const std::string& name) {
+    return plan_of("model: " + name + "\ncluster: hgx-h100\nbatch: 64\n").err;
+  };
+  EXPECT_THAT(help("Llama-3.3-70B-Instruct"), HasSubstr("did you mean `llama3-70b`?"));
+  EXPECT_THAT(help("meta-llama/Llama-3.1-8B"), HasSubstr("the catalogue has `llama3-8b`"));
+  EXPECT_THAT(help("Qwen/Qwen2.5-7B"), HasSubstr("the catalogue has `qwen2.5-7b`"));
 }
 
 TEST(Names, OfAHubSayThatTheModelHasToBeHere) {

@@ -200,6 +200,7 @@ TEST_F(Report, OfAPlanFileShowsThePlansOfTheJobThatItCarries) {
   EXPECT_GT(search.at("search").at("candidates"), 1);
   EXPECT_TRUE(orrery({"report", plan, "--no-what-if", "-o", page_, "--json"}).result().at("search").is_null());
   const Ran csv = orrery({"report", plan, "--format", "csv", "-o", "-"});
+  EXPECT_EQ(csv.out, orrery({"report", plan, "--format", "csv"}).out) << "text goes to standard output by default";
   EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 2) << "one plan was named: " << csv.out;
 }
 

@@ -77,6 +77,12 @@ std::string format_of(const ReportOptions& options) {
   return ending == ".md" || ending == ".csv" || ending == ".json" ? ending.substr(1) : "html";
 }
 
+/// As asked; else a page is written to the current folder, and text to standard output.
+std::string output_of(const ReportOptions& options) {
+  if (!options.output.empty()) return options.output;
+  return format_of(options) == "html" ? "report.html" : kStandardInput;
+}
+
 /// A job among the inputs is what --job takes where there are runs to show, or another word names the job.
 base::Result<ReportOptions> with_job_named(ReportOptions options) {
   const Inputs inputs = sorted_out(options.inputs);
@@ -283,6 +289,7 @@ std::string text_of(const reports::ReportData& data, const reports::TableStyle& 
 Outcome run_report(const ReportOptions& asked, const Context& context) {
   ReportOptions formatted = with_jobs_apart(asked);
   formatted.format = format_of(asked);
+  formatted.output = output_of(asked);
   const auto named = with_job_named(std::move(formatted));
   if (!named) return usage(named.error().front().message, named.error().front().help);
   const ReportOptions& options = *named;
@@ -430,7 +437,7 @@ Verb report_verb() {
           "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"
           "  orrery report --scaling job.yaml --clusters dgx-a100,hgx-h100 -o clusters.html\n"
           "  orrery report --scaling job.yaml --weak --gpus 8,64,512 --format csv -o -\n"
-          "  orrery report job.yaml -o job.html                                       its best plan, and others\n"
+          "  orrery report job.yaml                                  its best plan, and others, in report.html\n"
           "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"
           "  orrery report a.yaml b.yaml -o both.html                                 how plans differ\n"
           "  orrery report a.yaml b.yaml --format csv -o -                            the same for a spreadsheet\n"
@@ -439,7 +446,7 @@ Verb report_verb() {
       .flags = add_report_flags,
       .run = run_report,
       .outputs = [](const ReportOptions& o) -> std::vector<OutputFile> {
-        return {{o.output, FileKind::page}};
+        return {{output_of(o), FileKind::page}};
       },
       .inputs = [](const ReportOptions& o) -> std::vector<std::string> {
         return all_of({o.inputs, o.held_out, {o.job}, o.scaling, o.measured, o.calibrations});

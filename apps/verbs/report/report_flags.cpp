@@ -69,8 +69,9 @@ void add_report_flags(Flags flags, ReportOptions& o) {
   flags.flag("--no-what-if", o.no_what_if,
              "Leave out other numbers and splits, and the plans of a plan file's own job");
   add_scaling(flags, o);
-  flags.option("-o,--output", o.output, "File to write; - writes md, csv or json to standard output")
-      .required()
+  flags
+      .option("-o,--output", o.output,
+              "File to write, - for standard output; default: report.html, standard output for md, csv and json")
       .value("FILE");
   add_settings(flags, o.settings);
   add_calibrations(flags, o.calibrations);

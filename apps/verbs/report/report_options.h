@@ -30,7 +30,7 @@ struct ReportOptions {
   bool no_what_if = false;                       ///< leave out what other numbers and splits would change
   std::vector<std::string> settings;             ///< as PlanOptions::settings, overriding the jobs
   std::vector<std::string> calibrations;
-  std::string output;                            ///< empty: report.html, or standard output for text
+  std::string output;  ///< empty: report.html, or standard output for text
 };
 
 void add_report_flags(Flags flags, ReportOptions& options);

@@ -530,7 +530,8 @@ class RunImport {
                         draft.spec.shape.micro_batch > 0;
     draft.ranks = follow || reading.failed() ? question_.ranks : ranks(0);
     finish_deepspeed(reading, draft, {file.name, 1, 1, 1});
-    from_.push_back(file_name(file.name) + ": ranks, batch, precision, ZeRO, optimizer");
+    from_.push_back(fmt::format("{}: {}batch, precision, ZeRO, optimizer", file_name(file.name),
+                                follow && question_.ranks == 0 ? "ranks, " : ""));
     return give(reading, std::move(draft), "DeepSpeed", 0);
   }
 

@@ -257,7 +257,8 @@ std::vector<Setup> other_runs(const Rows& rows) {
   constexpr std::size_t kMostSizes = 3, kMostRuns = 60;
   for (const Case* one : rows.timed) {
     const Setup& base = rows.row(*one).setup;
-    if (base.family == kRecommender) continue;  // a recommendation model has no such splits
+    // A recommendation model has no such splits, and without heads nobody knows which divide them.
+    if (base.family == kRecommender || !base.layers || !base.heads) continue;
     if (sizes.size() >= kMostSizes || !sizes.insert(*base.gpus).second) continue;
     for (const std::int64_t tensor : {1, 2, 4, 8, 16})
       for (const std::int64_t pipeline : {1, 2, 4, 8})

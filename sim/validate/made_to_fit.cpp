@@ -36,7 +36,7 @@ struct Open {
 };
 Open open_of(const Setup& setup, const plan::PlanSpec& spec) {
   return {setup.recompute.empty() && spec.recomputation.what == plan::Recompute::none,
-          !setup.zero_stage && setup.fsdp_sharding.empty() && spec.mesh.data > 1 && spec.states.zero_stage == 0};
+          !setup.zero_stage && setup.fsdp_sharding.empty() && spec.mesh.replicas() > 1 && spec.states.zero_stage == 0};
 }
 
 /// The subject, which recomputes all layers, with the fewest recomputed that fit; nothing if it needs all.

@@ -16,14 +16,14 @@ std::string small_letters(std::string text) {
   return text;
 }
 
-namespace {
-
 std::string letters_of(const std::string& text) {
   std::string out;
   for (const char c : small_letters(text))
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) out += c;
   return out;
 }
+
+namespace {
 
 /// Splits text into words of letters, digits and underscores.
 std::vector<std::string> words_of(const std::string& text) {

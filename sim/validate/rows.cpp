@@ -10,6 +10,7 @@
 
 #include "base/yaml.h"
 #include "sim/validate/row_fields.h"
+#include "sim/validate/unstated.h"
 
 namespace orrery::sim {
 
@@ -118,6 +119,8 @@ constexpr Integer<Setup> kIntegers[] = {
     {&Setup::zero_group, "zero_group"},
     {&Setup::micro_batch, "micro_batch"},
     {&Setup::batch, "global_batch"},
+    {&Setup::accumulation, "grad_accum"},
+    {&Setup::local_batch, "local_batch"},
     {&Setup::lora_rank, "lora_rank"},
     {&Setup::packed, "packed_tokens"},
 };
@@ -158,6 +161,20 @@ std::string recompute_kind(std::string text) {
   return text.find("checkpoint") != std::string::npos ? "full" : text;
 }
 
+/// "params+optimizer to CPU", where no key of its own says it.
+void take_offload(Setup& s) {
+  std::string words = s.offload;
+  std::transform(words.begin(), words.end(), words.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto has = [&](const char* word) { return words.find(word) != std::string::npos; };
+  const bool host = has("cpu") || has("host"), drive = has("nvme");
+  if (host == drive) return;  // neither, or "NVMe/CPU", which leaves open what is where
+  const char* const where = host ? "host" : "nvme";
+  const std::pair<const char*, std::string*> parts[] = {
+      {"param", &s.offload_parameters}, {"optimizer", &s.offload_optimizer}, {"activation", &s.offload_activations}};
+  for (const auto& [word, into] : parts)
+    if (has(word) && into->empty()) *into = where;
+}
+
 Setup setup_of(const RowFields& row, Origin origin) {
   Setup s;
   s.line = row.line();
@@ -180,6 +197,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.offload_activations = row.stated("offload_activations");
   s.offload_optimizer = row.stated("offload_optimizer");
   s.offload_parameters = row.stated("offload_parameters");
+  take_offload(s);
   s.optimizer = row.stated("optimizer");
   s.lora_targets = row.stated("lora_targets");
   s.model = row.stated("model");
@@ -220,6 +238,24 @@ Measured measured_of(const RowFields& row) {
   if (const auto gb = number_at(row, "peak_mem_gb", 1e-6, kMostBytes / kGB)) m.memory_bytes = *gb * kGB;
   if (const auto gib = number_at(row, "peak_mem_gib", 1e-6, kMostBytes / kGiB)) m.memory_bytes = *gib * kGiB;
   return m;
+}
+
+/// A step's seconds by the throughput that the row states.
+std::optional<double> seconds_of(const RowFields& row, const Setup& s) {
+  const auto rate = [&](const char* key) {
+    constexpr double kMostRate = 1e15;
+    auto all = number_at(row, key, 1e-9, kMostRate);
+    if (!all && s.gpus)
+      if (const auto each = number_at(row, (std::string(key) + "_per_gpu").c_str(), 1e-9, kMostRate))
+        all = *each * static_cast<double>(*s.gpus);
+    return all;
+  };
+  if (!s.batch || s.packed) return std::nullopt;
+  const auto batch = static_cast<double>(*s.batch);
+  if (const auto tokens = rate("tokens_per_s"); tokens && s.sequence)
+    return batch * static_cast<double>(*s.sequence) / *tokens;
+  if (const auto samples = rate("samples_per_s")) return batch / *samples;
+  return std::nullopt;
 }
 
 /// A row of a YAML list.
@@ -343,10 +379,13 @@ std::string RowFields::stated(const char* key) const {
 }
 
 Row row_of(const RowFields& fields, Origin origin) {
-  const Measured measured = measured_of(fields);
+  Measured measured = measured_of(fields);
   const bool ran = measured.seconds || switch_at(fields, kOutOfMemory).value_or(false);
   const bool says_no_kind = fields.stated("kind").empty();
-  return {setup_of(fields, says_no_kind && ran ? Origin::own : origin), measured};
+  Setup setup = setup_of(fields, says_no_kind && ran ? Origin::own : origin);
+  take_arithmetic(setup);
+  if (!measured.seconds) measured.seconds = seconds_of(fields, setup);
+  return {std::move(setup), measured};
 }
 
 base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file, Origin origin) {

@@ -34,7 +34,9 @@ struct Setup {
   std::optional<std::int64_t> latent_q, latent_kv, latent_nope, latent_rope, latent_value;  ///< of `mla`
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
   std::optional<std::int64_t> zero_group;  ///< ranks among which ZeRO shards
-  std::optional<std::int64_t> micro_batch, batch;
+  std::optional<std::int64_t> micro_batch, batch, accumulation, local_batch;
+  bool open_micro_batch = false;          ///< `micro_batch` is assumed, not stated
+  std::vector<std::string> assumed;       ///< what was left open and is filled in: notes of the prediction
   std::optional<std::int64_t> lora_rank;  ///< only adapters train
   std::string lora_targets;               ///< in the source's words
   std::optional<std::int64_t> packed;  ///< mean tokens of the samples that share a sequence; attention keeps them apart

@@ -77,7 +77,9 @@ std::int64_t year_of(const Setup& s) {
 
 bool is_compiled(const Setup& s) {
   // OneFlow compiles a job into actors with fused operators (Yuan et al. 2021, sections 3 to 5); TensorFlow, MXNet and
-  // MindSpore run whole graphs (tf.function; hybridize; GRAPH_MODE), as PaddlePaddle does if it says so.
+  // MindSpore run whole graphs (tf.function; hybridize; GRAPH_MODE), as PaddlePaddle does if it says so. XLA alone
+  // reaches a TPU.
+  if (small_letters(s.gpu_type).rfind("tpu", 0) == 0) return s.compiled.value_or(true);
   return s.compiled.value_or(
       names(words_of(s), {"jax", "xla", "compile", "maxtext", "pax", "t5x", "flax", "levanter", "easylm", "alpa",
                           "oneflow", "tensorflow", "mxnet", "mindspore", "static graph", "llm.c"}));

@@ -439,11 +439,19 @@ Result<Subject> Translator::translate_tables(const Setup& s) {
   return Subject{*model, priced(*cluster, *stack, ""), std::move(*plan), memory, stands_in, std::move(notes)};
 }
 
-Result<Subject> Translator::translate(const Setup& given) {
+Result<Subject> Translator::translate(const Setup& row) {
+  Setup given = row;
+  if (row.family != kRecommender) take_shape(given, library_.models);
   if (const std::string why = unscorable(given); !why.empty()) return fail("V01", why);
   if (given.family == kRecommender) return translate_tables(given);
   auto subject = translate_as_stated(given);
+  while (subject && given.open_micro_batch && *given.micro_batch % 2 == 0 && outgrows(*subject)) {
+    given.micro_batch = *given.micro_batch / 2;
+    subject = translate_as_stated(given);
+  }
   if (!subject) return subject;
+  if (given.open_micro_batch) given.assumed.push_back(fmt::format("micro-batches of {}", *given.micro_batch));
+  if (given.open_micro_batch) subject->notes.push_back(given.assumed.back());
   const auto translate_other = [&](const Setup& other) { return translate_as_stated(other); };
   Setup stated = given;
   if (const auto larger = given.kind == "training" ? larger_memory(given, *subject) : std::nullopt) {
@@ -462,7 +470,7 @@ Result<Subject> Translator::translate(const Setup& given) {
 }
 
 Result<Subject> Translator::translate_as_stated(const Setup& given) {
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = given.assumed;
   Setup s = given;
   if (s.experts) take_recipe(s, notes);
   take_recomputation(s, notes);
@@ -513,7 +521,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   }
   spec.states.overlap_gradients =
       stack->reduces_early(zero_stage_of(s)) || small_letters(s.overlap).find("gradient") != std::string::npos;
-  spec.states.zero_stage = spec.mesh.data > 1 ? zero_stage_of(s) : 0;
+  spec.states.zero_stage = spec.mesh.replicas() > 1 ? zero_stage_of(s) : 0;
   spec.states.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
   spec.recomputation.what = s.recompute == "full"        ? plan::Recompute::full
                             : s.recompute == "selective" ? plan::Recompute::selective

@@ -11,6 +11,15 @@
 
 namespace orrery::sim {
 
+/// Fills what follows from the rest of the row: a degree of the split from the devices and the others, the micro-batch
+/// from the batch of a replica (`local_batch`) or its accumulation (`grad_accum`), the batch from these. A replica's
+/// batch that nobody says to be divided is one micro-batch of up to eight sequences, in a pipeline of one.
+void take_arithmetic(Setup& setup);
+
+/// Fills layers, width and heads from the catalogue's model that the row names, if it leaves any of them open; then
+/// heads of 128 columns, or of 64.
+void take_shape(Setup& setup, const std::vector<models::Model>& catalogue);
+
 /// Fills sequence parallelism and chunks of stages from the stack's usual practice.
 void take_practice(const Setup& setup, const cost::Stack& stack, plan::PlanSpec& spec, std::vector<std::string>& notes);
 

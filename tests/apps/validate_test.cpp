@@ -30,13 +30,25 @@ TEST(Validate, KeepsItsPromisesOnTheCarriedRows) {
               {"id", "measured_bytes", "predicted_bytes", "error", "fits_probability"});
 }
 
-/// Median and 90th percentile of the timed rows whose stack trains recommendation models, or of the others.
+/// Whether the row itself states its heads and its micro-batch.
+bool is_stated(const nlohmann::json& row) {
+  for (const nlohmann::json& one : row.at("defaults")) {
+    const auto text = one.get<std::string>();
+    for (const char* word : {" heads, of ", "micro-batches of ", "the shape of "})
+      if (text.find(word) != text.npos) return false;
+  }
+  return true;
+}
+
+/// Median and 90th percentile of the timed rows whose stack trains recommendation models, or of the others that state
+/// what they ran.
 std::pair<double, double> errors_of(const nlohmann::json& result, bool tables) {
   std::vector<double> errors;
   for (const nlohmann::json& row : result.at("rows")) {
     const auto stack = row.at("stack").get<std::string>();
     const bool of_tables = stack.find("hugectr") == 0 || stack.find("dlrm") != stack.npos;
-    if (of_tables == tables && row.at("error").is_number()) errors.push_back(row.at("error").get<double>());
+    if (of_tables == tables && is_stated(row) && row.at("error").is_number())
+      errors.push_back(row.at("error").get<double>());
   }
   std::sort(errors.begin(), errors.end());
   if (errors.empty()) return {1, 1};
@@ -48,7 +60,7 @@ TEST(Validate, TheErrorOnTheCarriedRowsDoesNotRise) {
   const nlohmann::json result = orrery({"validate", "--json"}).result();
   int left_out = 0;
   for (const nlohmann::json& row : result.at("left_out")) left_out += row.at("scorable").get<bool>() ? 1 : 0;
-  EXPECT_GE(result.at("scorable").get<int>(), 469);
+  EXPECT_GE(result.at("scorable").get<int>(), 547);
   EXPECT_LE(left_out, 2);
   const auto [median, p90] = errors_of(result, false);
   EXPECT_LT(median, 0.032);

@@ -74,8 +74,8 @@ TEST(PublishedRows, AreReadPastKeysThatAreNotOurs) {
 }
 
 TEST(PublishedRows, TakeWordsAndNullsForNotStated) {
-  EXPECT_FALSE(rows(changed("micro_batch: 4", "micro_batch: varies"))[0].setup.micro_batch.has_value());
-  EXPECT_FALSE(rows(changed("micro_batch: 4", "micro_batch: 1.5"))[0].setup.micro_batch.has_value());
+  EXPECT_FALSE(rows(changed("layers: 24", "layers: varies"))[0].setup.layers.has_value());
+  EXPECT_FALSE(rows(changed("layers: 24", "layers: 1.5"))[0].setup.layers.has_value());
   EXPECT_FALSE(rows(changed("iter_time_s: 1.5", "iter_time_s: null"))[0].measured.seconds.has_value());
   EXPECT_EQ(rows(changed("recompute_kind: full", "recompute_kind: unknown"))[0].setup.recompute, "");
 }
@@ -113,7 +113,7 @@ TEST(PublishedRows, SayWhyTheyCannotBeScored) {
   EXPECT_THAT(unscorable(rows(changed("kind: training", "kind: memory"))[0].setup), HasSubstr("memory"));
   EXPECT_EQ(unscorable(rows(changed("kind: training", "kind: oom"))[0].setup), "");
   EXPECT_THAT(unscorable(rows(changed("verified: true", "verified: false"))[0].setup), HasSubstr("not verified"));
-  EXPECT_THAT(unscorable(rows(changed("  heads: 16\n", ""))[0].setup), HasSubstr("heads"));
+  EXPECT_THAT(unscorable(rows(changed("  hidden: 2048\n", ""))[0].setup), HasSubstr("hidden"));
 }
 
 TEST(Validation, PredictsARowAndScoresIt) {

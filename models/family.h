@@ -88,6 +88,7 @@ enum class Family : std::uint8_t {
   glm_moe_dsa,
   qwen3_5,
   qwen3_5_moe,
+  mimo_v2,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

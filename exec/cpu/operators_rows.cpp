@@ -173,7 +173,7 @@ void run_head_norm(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
   const models::NormedRuns runs = models::normed_runs(op);
   const std::int64_t n = op.batch * op.sequence, k = runs.of_q * runs.q_width, v = runs.width();
-  const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
+  const std::int64_t values = op.kv_heads * models::value_columns(op), width = v + values;
   const float epsilon = static_cast<float>(op.epsilon);
   const float* x = call.input(0, n * width);
   const float* given_q = call.optional_input(1, runs.q_width);
@@ -199,7 +199,7 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
   const models::NormedRuns runs = models::normed_runs(op);
   const std::int64_t n = op.batch * op.sequence, k = runs.of_q * runs.q_width, v = runs.width();
-  const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
+  const std::int64_t values = op.kv_heads * models::value_columns(op), width = v + values;
   const float* dy = call.input(0, n * width);
   const float* x = call.input(1, n * width);
   const float* given_q = call.optional_input(2, runs.q_width);

@@ -398,12 +398,12 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::rope_grad: return typed([&]<class T>(std::type_identity<T>) { run_rope<T>(call); });
     case OpKind::attention:
     case OpKind::attention_grad:
-      refuse_sinks(op);
+      refuse_attention(op);
       if (attention_by_cudnn(call)) return;
       return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
     case OpKind::ring_attention:
     case OpKind::ring_attention_grad:
-      refuse_sinks(op);
+      refuse_attention(op);
       if (attention_by_cudnn(call)) return;
       return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
     case OpKind::split_kv:

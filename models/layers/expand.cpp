@@ -26,7 +26,7 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
          "{} experts of width {} (shared {}) over {} ranks, tensor {}", model.experts.count, model.experts.hidden,
          model.experts.shared, options.expert, options.tensor);
   ENSURE(options.tensor >= 1 && model.heads % options.tensor == 0 && model.kv_heads % options.tensor == 0 &&
-             model.ffn_hidden % options.tensor == 0,
+             model.window_kv_heads % options.tensor == 0 && model.ffn_hidden % options.tensor == 0,
          "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
          model.kv_heads, model.ffn_hidden);
   ENSURE(!model.ssm.any() || (options.context == 1 && model.ssm.heads % options.tensor == 0 &&

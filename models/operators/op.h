@@ -35,7 +35,8 @@ enum class OpKind : std::uint8_t {
   // (models/operators/fp8.h)
   matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
   bias_grad,  ///< in: dy (n,m). out: dbias (m), the column sums (accumulates if so said)
-  // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
+  // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token; with heads of v
+  // of value_dim columns V, (n, (H+G)*D + G*V), and y (n,H*V)
   rope,       ///< in: qkv. out: qkv, of each head's first `rotary` columns rotated (in place allowed)
   rope_grad,  ///< in: dqkv. out: dqkv rotated back (in place allowed)
   /// in: qkv, [sinks (H)]. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T). A
@@ -381,6 +382,7 @@ struct Op {
   std::int64_t context = 1;
   std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t value_dim = 0;          ///< columns of a head of v, and of y's; 0: head_dim
   bool joint = false;                  ///< head_norm: one norm over all heads of q, one over k's
   std::int64_t vocab = 0;              ///< global, unpadded; the shard begins at tensor_rank*m
   double epsilon = 0;                  ///< norm epsilon, or rope theta
@@ -421,6 +423,18 @@ struct Op {
   std::vector<int> out;
   bool operator==(const Op&) const = default;
 };
+
+/// Columns of a head of v.
+[[nodiscard]] inline std::int64_t value_columns(const Op& op) {
+  return op.value_dim > 0 ? op.value_dim : op.head_dim;
+}
+/// Columns of k and v, and of packed q, k and v.
+[[nodiscard]] inline std::int64_t key_value_columns(const Op& op) {
+  return op.kv_heads * (op.head_dim + value_columns(op));
+}
+[[nodiscard]] inline std::int64_t packed_columns(const Op& op) {
+  return op.heads * op.head_dim + key_value_columns(op);
+}
 
 /// How many runs of columns of q and of k head_norm takes by themselves, and how wide they are.
 struct NormedRuns {

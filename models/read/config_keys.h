@@ -41,10 +41,12 @@ class ConfigKeys {
   virtual void expert_layers(const char* key, bool only, Model& model) = 0;
   /// E0111 at `key` unless experts are in the layers of `with`; sets first_dense and period.
   virtual void expert_layers(const char* key, const std::vector<bool>& with, Model& model) = 0;
-  /// The same, where a list says of each layer whether it has experts: "sparse" or true.
+  /// The same, where a list says of each layer whether it has experts: "sparse", true or 1.
   virtual void sparse_layers(const char* key, Model& model) = 0;
-  /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
+  /// transformers 4.53's list of each layer's attention, if present: sets the window and which layers have it.
   virtual void layer_types(Model& model) = 0;
+  /// The same of a list of 0 and 1, where 1 is a window.
+  virtual void window_flags(const char* key, Model& model) = 0;
   /// GPT-Neo's list of runs, each with its layers' attention (global, local) and how often they repeat; or, under
   /// `flat`, of every layer's. Sets window and its period as layer_types.
   virtual void attention_types(const char* runs, const char* flat, Model& model) = 0;

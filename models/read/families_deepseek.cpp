@@ -16,17 +16,6 @@ void as_deepseek_v2(Model& m) {
   m.experts.groups_by_two = false;
 }
 
-// DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2: weights from sigmoids, groups chosen by their two best
-// experts, and a bias that moves by 0.001 a step.
-void as_deepseek_v3(Model& m) {
-  as_llama(m);
-  m.norm_epsilon = 1e-6;
-  m.experts.scores = Scores::sigmoid;
-  m.experts.normalised = true;
-  m.experts.balance_bias = true;
-  m.experts.bias_rate = 0.001;
-}
-
 void latent_keys(ConfigKeys& k, Model& m) {
   k.count({"q_lora_rank"}, m.latent.q_rank, 1, kMostWidth, 0);
   k.count({"kv_lora_rank"}, m.latent.kv_rank, 1, kMostWidth);
@@ -35,30 +24,6 @@ void latent_keys(ConfigKeys& k, Model& m) {
   k.count({"v_head_dim"}, m.latent.value, 1, kMostWidth);
   k.only("rope_interleave", true, "the latent attention's rotation turns adjacent columns");
   if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
-}
-
-void deepseek_groups(ConfigKeys& k, Model& m) {
-  k.count({"n_group"}, m.experts.groups, 1, kMostExperts, 1);
-  k.count({"topk_group"}, m.experts.groups_chosen, 1, kMostExperts, 1);
-}
-
-/// What a class has where its file is silent.
-struct RoutingDefaults {
-  double scale = 1;  ///< routed_scaling_factor
-  bool normalised = true;
-  std::int64_t shared = 1, dense = 0;  ///< shared experts, and first layers without experts
-};
-
-/// The experts' sizes, which layers have experts, and how their weights are scaled.
-void routed_like_deepseek(ConfigKeys& k, Model& m, const RoutingDefaults& silent) {
-  Experts& e = m.experts;
-  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
-  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
-  k.count({"n_shared_experts"}, shared, 0, kMostExperts, silent.shared);
-  if (k.reads()) e.shared = shared * e.hidden;
-  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, silent.dense);
-  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, silent.scale);
-  k.flag({"norm_topk_prob"}, e.normalised, silent.normalised);
 }
 
 /// The module that predicts a token further ahead.
@@ -314,7 +279,7 @@ void afmoe_config(ConfigKeys& k, Model& m) {
   k.count({"sliding_window"}, m.window, 1, kMostSequence, 1024);
   k.count({"global_attn_every_n_layers"}, m.window_period, 2, kMostLayers, 4);
   k.layer_types(m);
-  if (k.reads()) m.unrotated_period = m.window_period;
+  unrotated_where_full(k, m);
   window_within(k, m);
   experts_keys(k, m, "num_experts");
   k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1408);

@@ -103,9 +103,9 @@ class ConfigReader : public ConfigKeys {
     std::vector<bool> with;
     for (const Cursor& one : list.items()) {
       const std::string word = one.is_scalar() ? one.scalar_text() : "";
-      const bool experts = word == "sparse" || word == "true";
-      if (!experts && word != "dense" && word != "false")
-        return one.error("E0111", "a layer is sparse or dense", "sparse, dense, true or false");
+      const bool experts = word == "sparse" || word == "true" || word == "1";
+      if (!experts && word != "dense" && word != "false" && word != "0")
+        return one.error("E0111", "a layer is sparse or dense", "sparse, dense, true, false, 1 or 0");
       with.push_back(experts);
     }
     if (std::ssize(with) != model.layers)
@@ -119,6 +119,13 @@ class ConfigReader : public ConfigKeys {
     if (!list.exists() || !list.is_sequence()) return;
     std::vector<bool> sliding;
     for (const Cursor& one : list.items()) sliding.push_back(one.text() == "sliding_attention");
+    place_windows(list, sliding, model);
+  }
+  void window_flags(const char* key, Model& model) override {
+    const Cursor list = at_.optional(key);
+    if (!list.is_sequence()) return;
+    std::vector<bool> sliding;
+    for (const Cursor& one : list.items()) sliding.push_back(one.integer(0, 1, 0) == 1);
     place_windows(list, sliding, model);
   }
 
@@ -337,25 +344,29 @@ class ConfigReader : public ConfigKeys {
     s.long_attention = at.optional("long_mscale").number(kLeast, kMost, usual);
     model.rope_scaling = std::move(s);
   }
-  /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th.
+  /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th; or
+  /// those of a list.
   void place_windows(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
     std::vector<std::int64_t> whole;
     for (std::size_t i = 0; i < sliding.size(); ++i)
       if (!sliding[i]) whole.push_back(static_cast<std::int64_t>(i));
-    model.full_first = false;
-    if (whole.size() == sliding.size()) {
-      model.window = model.window_period = 0;
-      return;
-    }
+    if (std::ssize(sliding) != model.layers)
+      return (list.exists() ? list : at_)
+          .error("E0111", fmt::format("attention of {} layers for a model of {}", sliding.size(), model.layers),
+                 "one entry for each layer");
+    if (whole.size() == sliding.size()) return model.drop_window();
+    model.full_layers.clear();
     model.full_first = !whole.empty() && whole.front() == 0;
     if (model.full_first)
       model.window_period = whole.size() > 1 ? whole[1] : std::ssize(sliding);
     else
       model.window_period = whole.empty() ? 0 : whole.front() + 1;
     for (std::size_t i = 0; i < sliding.size(); ++i)
-      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i])
-        return list.error("E0111", "layers with and without a window follow no period",
-                          "only every n-th layer may be without a window");
+      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i]) {
+        model.window_period = 0, model.full_first = false;
+        model.full_layers = std::move(whole);
+        return;
+      }
   }
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
     if (std::ssize(blocks) > kMostLayers)

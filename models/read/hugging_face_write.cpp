@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/json.h"
 #include "models/read/families.h"
@@ -18,13 +20,16 @@ class ConfigWriter : public ConfigKeys {
  public:
   void put(const std::string& key, const std::string& value) {
     if (!written_.insert(key).second) return;
-    const std::size_t dot = key.find('.');
+    const std::size_t dot = key.rfind('.');
     std::string& out = dot == std::string::npos ? out_ : maps_[key.substr(0, dot)];
     out += fmt::format("{}  \"{}\": {}", out.empty() ? "" : ",\n", key.substr(dot + 1), value);
   }
   void quote(const char* key, const std::string& value) { put(key, base::json_quoted(value)); }
   [[nodiscard]] std::string finish() {
-    for (const auto& [key, keys] : maps_) put(key, "{\n" + keys + "\n}");
+    while (!maps_.empty()) {  // the last key is within no map that is left
+      const auto last = maps_.extract(std::prev(maps_.end()));
+      put(last.key(), "{\n" + last.mapped() + "\n}");
+    }
     return "{\n" + out_ + "\n}\n";
   }
 
@@ -60,8 +65,16 @@ class ConfigWriter : public ConfigKeys {
     put(key, "[" + all + "]");
   }
   void expert_layers(const char*, const std::vector<bool>&, Model&) override {}
-  void sparse_layers(const char*, Model&) override {}
-  void layer_types(Model&) override {}
+  void sparse_layers(const char* key, Model& model) override {
+    if (std::string_view(key) == "mlp_layer_types")
+      each_layer(key, model, [&](std::int64_t i) { return model.has_experts(i) ? "sparse" : "dense"; });
+  }
+  void layer_types(Model& model) override {
+    if (!model.full_layers.empty())
+      each_layer("layer_types", model,
+                 [&](std::int64_t i) { return model.windowed(i) ? "sliding_attention" : "full_attention"; });
+  }
+  void window_flags(const char*, Model&) override {}
   void attention_types(const char* runs, const char*, Model& model) override {
     std::string all;
     for (std::int64_t i = 0; i < model.layers; ++i)
@@ -137,9 +150,15 @@ class ConfigWriter : public ConfigKeys {
   [[nodiscard]] bool given(const char*) const override { return false; }
 
  private:
+  template <class WordOf>
+  void each_layer(const char* key, const Model& model, const WordOf& word_of) {
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i) all += fmt::format("{}\"{}\"", all.empty() ? "" : ", ", word_of(i));
+    put(key, "[" + all + "]");
+  }
   static bool of_window(Names names) { return std::string(*names.begin()) == "sliding_window"; }
   std::string out_;
-  std::map<std::string, std::string> maps_;  ///< keys a.b of the map a
+  std::map<std::string, std::string> maps_;  ///< keys a.b.c of the map a.b
   std::set<std::string> written_;
 };
 
@@ -153,7 +172,7 @@ Model essence(Model m) {
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
   if (m.bias && m.attention_bias) m.qkv_bias = m.out_bias = true;
   m.ssm.chunk = StateSpace{}.chunk;  // how it is computed, not what
-  if (m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0, m.full_first = false;
+  if (m.window >= m.max_sequence) m.drop_window();
   return m;
 }
 
@@ -174,9 +193,9 @@ const char* difference(const Model& given, const Model& again) {
       a.attention_bias != b.attention_bias || a.out_bias != b.out_bias || a.head_bias != b.head_bias)
     return "its biases";
   if (a.kv_heads != b.kv_heads) return "grouped queries";
-  if (a.head_dim != b.head_dim) return "the width of its heads";
+  if (a.head_dim != b.head_dim || a.value_dim != b.value_dim) return "the width of its heads";
   if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period ||
-      a.full_first != b.full_first)
+      a.full_first != b.full_first || a.full_layers != b.full_layers || a.window_kv_heads != b.window_kv_heads)
     return "its mask";
   if (!(a.dropout == b.dropout)) return "its dropout";
   if (a.token_types != b.token_types) return "its token types";

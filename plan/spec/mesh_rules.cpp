@@ -72,6 +72,7 @@ void tensor_rules(const Proposed& p, BrokenRules& broken) {
   };
   divides(p.model.heads, "attention heads", "P03");
   divides(p.model.kv_heads, "key/value heads", "P04");
+  divides(p.model.window_kv_heads, "key/value heads of layers with a window", "P04");
   divides(p.model.ffn_hidden, "columns of the MLP", "P05");
   broken.rule(!p.model.joint_qk_norm || p.spec.mesh.tensor == 1, "P169",
               text("{} norms all heads of q, and of k, together, and tensor {} would divide them", p.model.name,

@@ -191,6 +191,7 @@ const char* on_cpu_alone(const models::Model& model) {
   if (model.ssm.any()) return "state spaces and gated delta networks are";
   if (model.attention_gate) return "gates of attention's output are";
   if (model.attention_sinks) return "attention sinks are";
+  if (model.value_dim > 0) return "values of a width of their own are";
   return nullptr;
 }
 

@@ -102,6 +102,8 @@ inline void make_family(models::Model& m, models::Family family) {
   const bool exaone = family == Family::exaone4 || family == Family::exaone_moe || family == Family::afmoe;
   if (family == Family::olmo3 || exaone) m.window = 4, m.window_period = 2;
   if (family == Family::gpt_neo) m.window = 4;
+  if (family == Family::mimo_v2)
+    m.window = 4, m.window_period = 0, m.full_layers = {0}, m.window_kv_heads = 4, m.value_dim = 6;
   if (exaone) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;

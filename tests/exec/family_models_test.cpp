@@ -286,6 +286,28 @@ std::vector<FamilyCase> family_cases() {
   trinity.sandwich = trinity.scaled = trinity.gated_attention = true;
   trinity.before_mlp = "pre_mlp_layernorm", trinity.after_mlp = "post_mlp_layernorm";
   routed("afmoe", Family::afmoe, trinity, "router.gate", 3 + 2 * (4 + 7 + 1 + 3 + 4 * 3), true);
+  // Both have an MLP in their first layer; in the second form no layer has a window, and both have sinks.
+  const ref::LlamaLike mimo_v2 = {.turned = 2,
+                                  .window = 4,
+                                  .alternates = true,
+                                  .later = true,
+                                  .theta = 5e6,
+                                  .window_theta = 10000,
+                                  .values = 0.707};
+  ref::LlamaLike whole_mimo_v2 = mimo_v2;
+  whole_mimo_v2.window = 0, whole_mimo_v2.window_theta = 0;
+  for (const bool whole : {false, true}) {
+    const std::size_t tensors = 3 + (2 + 4 + 3) + (2 + 5 + 1 + 4 * 3);
+    routed(whole ? "mimo_v2_without_windows" : "mimo_v2", Family::mimo_v2, whole ? whole_mimo_v2 : mimo_v2, "gate",
+           tensors + (whole ? 1 : 0), false);
+    all.back().set = [=, routing = all.back().set](models::Model& m) {
+      routing(m);
+      m.experts.first_dense = 1;
+      if (!whole) return;
+      m.drop_window();
+      m.window_kv_heads = 0, m.sinks_in_windows = false;
+    };
+  }
   const auto letters = [&](const char* name, Family family, const std::string& pattern, std::size_t tensors) {
     all.push_back({name, family, nullptr,
                    [=](const ref::File& f, const std::vector<int>& ids) {

@@ -119,17 +119,19 @@ struct Scores {
   double cap = 0;
   std::size_t window = 0;
   bool alibi = false;
+  const Weights* sinks = nullptr;  ///< of each head, a logit beside its scores
 };
-/// Causal, with heads of width `dim`; keys and values may have fewer heads.
+/// Causal, with heads of width `dim`; keys and values may have fewer heads, and values another width.
 inline Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, std::size_t dim, const Scores& how = {}) {
-  const std::size_t heads = q.columns / dim, group = heads / (k.columns / dim);
-  Matrix y(q.rows, q.columns);
+  const std::size_t heads = q.columns / dim, kv_heads = k.columns / dim, group = heads / kv_heads;
+  const std::size_t width = v.columns / kv_heads;
+  Matrix y(q.rows, heads * width);
   for (std::size_t h = 0; h < heads; ++h) {
-    const std::size_t kv = h / group * dim;
+    const std::size_t kv = h / group * dim, of_v = h / group * width;
     const double slope = how.alibi ? std::pow(2.0, -8.0 * static_cast<double>(h + 1) / static_cast<double>(heads)) : 0;
     for (std::size_t i = 0; i < q.rows; ++i) {
       std::vector<double> p(i + 1);
-      double total = 0;
+      double total = how.sinks != nullptr ? std::exp(how.sinks->v.at(h)) : 0;
       for (std::size_t j = 0; j <= i; ++j) {
         if (how.window > 0 && i >= how.window + j) continue;
         double s = 0;
@@ -140,7 +142,7 @@ inline Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, std::siz
         total += p[j] = std::exp(s - slope * static_cast<double>(i));
       }
       for (std::size_t j = 0; j <= i; ++j)
-        for (std::size_t d = 0; d < dim; ++d) y(i, h * dim + d) += p[j] / total * v(j, kv + d);
+        for (std::size_t d = 0; d < width; ++d) y(i, h * width + d) += p[j] / total * v(j, of_v + d);
     }
   }
   return y;
@@ -222,22 +224,24 @@ struct LlamaLike {
   bool sandwich = false, scaled = false, tied = false;
   double cap = 0, logit_cap = 0, epsilon = 1e-5;
   std::size_t window = 0;
-  bool alternates = false;
-  double theta = 10000, window_theta = 0;                    ///< Gemma 3: of layers with a window
-  bool adjacent = false;                                     ///< GLM's and ERNIE's rotation
-  std::size_t unrotated = 0;                                 ///< SmolLM 3: every n-th layer
+  bool alternates = false, later = false;  ///< every second layer, the first ones or the last ones of two
+  double theta = 10000, window_theta = 0;  ///< Gemma 3: of layers with a window
+  bool adjacent = false;                   ///< GLM's and ERNIE's rotation
+  std::size_t unrotated = 0;               ///< SmolLM 3: every n-th layer
   const char* after_attention = "post_attention_layernorm";  ///< of `sandwich`, with the next two
   const char* before_mlp = "pre_feedforward_layernorm";
   const char* after_mlp = "post_feedforward_layernorm";
   const char* up = "mlp.up_proj";  ///< without a gate: StarCoder 2's c_fc, c_proj
   const char* down = "mlp.down_proj";
-  const char* packed = nullptr;                      ///< Baichuan's W_pack
-  bool parallel = false;                             ///< Command R: attention and MLP read one norm
-  bool after_alone = false;                          ///< OLMo 2: `sandwich` without the norms before
-  double embeddings = 1, residuals = 1, logits = 1;  ///< Granite's multipliers
-  std::vector<double> divisors = {};                 ///< longrope: of each pair's rate
-  double turned_by = 1;                              ///< longrope: factor on cosines and sines
-  bool gated_attention = false;                      ///< Trinity: a gate of attention's output
+  const char* packed = nullptr;                         ///< Baichuan's W_pack
+  bool parallel = false;                                ///< Command R: attention and MLP read one norm
+  bool after_alone = false;                             ///< OLMo 2: `sandwich` without the norms before
+  double embeddings = 1, residuals = 1, logits = 1;     ///< Granite's multipliers
+  std::vector<double> divisors = {};                    ///< longrope: of each pair's rate
+  double turned_by = 1;                                 ///< longrope: factor on cosines and sines
+  bool gated_attention = false;                         ///< Trinity: a gate of attention's output
+  const char* sinks = "self_attn.attention_sink_bias";  ///< where the file has some
+  double values = 1;                                    ///< MiMo-V2: v times this
   /// In place of the MLP: of a layer's weights, whose names begin so, and the norm's output.
   std::function<Matrix(const File&, const std::string&, const Matrix&)> feed = nullptr;
 };
@@ -270,7 +274,9 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     Scores how;
     how.cap = a.cap;
     if (s.query_scalar > 0) how.scale = 1 / std::sqrt(s.query_scalar);
-    if (!a.alternates || i % 2 == 0) how.window = a.window;
+    if (!a.alternates || i % 2 == (a.later ? 1 : 0)) how.window = a.window;
+    if (const auto sinks = f.find(at + a.sinks); sinks != f.end()) how.sinks = &sinks->second;
+    v = times_all(v, a.values);
     if (a.unrotated == 0 || (i + 1) % a.unrotated != 0) {
       const double theta = how.window > 0 && a.window_theta > 0 ? a.window_theta : a.theta;
       q = rotary(q, s.dim, turned, theta, a.adjacent, a.divisors, a.turned_by);
@@ -287,7 +293,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, times_all(h, a.residuals));
     const Matrix m = a.parallel ? n : a.after_alone ? x : norm(at + (a.sandwich ? a.before_mlp : a.norm_2), x);
-    if (a.feed) {
+    if (a.feed && f.count(at + "mlp.gate_proj.weight") == 0) {
       const Matrix g = a.feed(f, at, m);
       x = plus(x, times_all(a.sandwich ? norm(at + a.after_mlp, g) : g, a.residuals));
       continue;
@@ -360,13 +366,13 @@ inline Matrix by_sigmoids(const Matrix& x, const Matrix& logits, double scale,
   return each(mixture(x, logs, 2, expert), [&](double y) { return scale * y; });
 }
 
-/// Solar Open's and K-EXAONE's mixture, and under another name of the router Trinity's.
+/// Solar Open's, K-EXAONE's and MiMo-V2's mixture, and under another name of the router Trinity's.
 inline Matrix sigmoid_moe(const File& f, const std::string& at, const Matrix& x, const char* router, double scale) {
   const std::string moe = at + "mlp.";
   const Matrix y = by_sigmoids(x, linear(f, moe + router, x), scale, [&](std::size_t e, const Matrix& rows) {
     return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
   });
-  return plus(y, gated_mlp(f, moe + "shared_experts.", x));
+  return f.count(moe + "shared_experts.up_proj.weight") == 0 ? y : plus(y, gated_mlp(f, moe + "shared_experts.", x));
 }
 
 /// Nemotron 3 Super's: experts work on a narrower copy of the token, the shared one on itself.

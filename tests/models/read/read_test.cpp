@@ -276,7 +276,7 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
                "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 8,
                "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
             "attention reads runs of tokens in a compressed form", "deepseek_v3"},
-           {R"("model_type": "mimo_v2_flash", "swa_num_attention_heads": 4, "n_routed_experts": 8,
+           {R"("model_type": "mimo_v3_flash", "swa_num_attention_heads": 4, "n_routed_experts": 8,
                "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
             "layers with a window have a number and a width of heads of their own", "glm4_moe"},
            {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",

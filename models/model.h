@@ -54,7 +54,11 @@ struct LatentAttention {
 struct Indexer {
   std::int64_t heads = 0, width = 0;  ///< of queries; all share one key of that width
   std::int64_t chosen = 0;            ///< tokens that a token reads; 0: no indexer
+  /// After the first `first` layers, which all choose, only the last of every `every` does; the layers between read
+  /// what was chosen before them, and have no indexer (GLM-5.2).
+  std::int64_t every = 1, first = 0;
   bool operator==(const Indexer&) const = default;
+  [[nodiscard]] bool chooses(std::int64_t layer) const { return layer < first || (layer - first + 1) % every == 0; }
   [[nodiscard]] bool any() const { return chosen > 0; }
 };
 
@@ -73,6 +77,7 @@ struct BlockVariant {
   BlockParts parts;
   bool sees_all = true;  ///< no window
   bool unrotated = false;
+  bool chooses = true;  ///< has the model's indexer, if that has one
   auto operator<=>(const BlockVariant&) const = default;
 };
 
@@ -203,13 +208,13 @@ struct Model {
   [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
     const BlockParts of = parts(layer);
     if (of.mixer != Mixer::attention) return {of, true, true};
-    return {of, !windowed(layer), !rotates(layer)};
+    return {of, !windowed(layer), !rotates(layer), indexer.chooses(layer)};
   }
   /// Whether the model has several variants of blocks.
   [[nodiscard]] bool has_variants() const {
     const bool mixed = experts.any() && (experts.first_dense > 0 || experts.period > 1);
-    return mixed || pattern.size() > 1 || (window > 0 && (window_period > 0 || !full_layers.empty())) ||
-           unrotated_period > 0;
+    return mixed || pattern.size() > 1 || indexer.every > 1 ||
+           (window > 0 && (window_period > 0 || !full_layers.empty())) || unrotated_period > 0;
   }
   /// The columns of a head that rotate.
   [[nodiscard]] std::int64_t rotary_columns() const {

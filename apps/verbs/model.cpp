@@ -80,7 +80,8 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   }
   if (const models::Indexer& i = model->indexer; i.any())
     row("attention reads",
-        fmt::format("{} tokens, chosen by {} of {} columns", i.chosen, base::count_of(i.heads, "small head"), i.width));
+        fmt::format("{} tokens, chosen by {} of {} columns{}", i.chosen, base::count_of(i.heads, "small head"), i.width,
+                    i.every > 1 ? fmt::format(", in one of {} layers after the first {}", i.every, i.first) : ""));
   row("MLP width", std::to_string(model->ffn_hidden));
   if (const models::Experts& e = model->experts; e.any())
     row("experts", fmt::format("{} of {}, {} wide{}{}, in {}", e.chosen, e.count, e.hidden,

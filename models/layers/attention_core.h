@@ -35,7 +35,7 @@ struct Heads {
 
 class AttentionCore {
  public:
-  /// `packed`: q, k and v as attention reads them. `choice`: the tokens that each reads; none: all before it.
+  /// `packed`: q, k and v as attention reads them. `choice`: the tokens that each reads, if this layer chooses them.
   AttentionCore(LinearNotes& to, Heads heads, TensorId packed, TensorId choice = {})
       : to_(to), heads_(heads), packed_(packed), choice_(choice) {
     if (to_.model.has_sinks(to_.layer)) {
@@ -87,7 +87,7 @@ class AttentionCore {
     if (const double factor = model.rope_scaling.scores(); factor != 1)
       o.score_scale = factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model.head_dim));
     o.cap = model.attention_cap;
-    if (choice_.exists() && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
+    if (model.indexer.any() && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
     o.alibi_heads = model.positions == Positions::alibi ? model.heads : 0;
     if (model.windowed(to_.layer) && model.window < to_.options.sequence * to_.options.context) o.window = model.window;
     if (!to_.drops(model.dropout.attention)) return o;

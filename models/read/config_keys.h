@@ -67,8 +67,8 @@ class ConfigKeys {
   virtual void rope_scaling(Model& model) = 0;
   /// E0111 unless a list of two bounds, if present, is from 0 or less to infinity.
   virtual void unlimited(const char* key, const char* why) = 0;
-  /// E0111 with `otherwise` unless each entry of a list, if present, is `word`.
-  virtual void all_are(const char* key, const char* word, const char* otherwise) = 0;
+  /// Of a list, if present, which entries are `yes`; E0111 if one is neither that nor `no`.
+  [[nodiscard]] virtual std::vector<bool> which_are(const char* key, const char* yes, const char* no) = 0;
   /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources; differs: such a note on what
   /// the original computes and a Model does not (models/read/original.h).
   virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;

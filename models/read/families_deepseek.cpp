@@ -1,5 +1,7 @@
 // DeepSeek's mixtures and those that route like them: GLM 4.5, Ling, dots.llm1, ERNIE 4.5. For sources of keys and
 // names see models/read/families_experts.cpp.
+#include <algorithm>
+
 #include "models/read/experts_parts.h"
 
 namespace orrery::models {
@@ -109,18 +111,33 @@ WeightNames deepseek_names() {
 
 // DeepSeek-AI 2025, "DeepSeek-V3.2": V3's layers, whose attention reads the tokens that an indexer chooses.
 void indexer_keys(ConfigKeys& k, Model& m, std::int64_t heads) {
-  constexpr const char* kShared = "layers that read the tokens chosen in a layer before are not supported";
-  constexpr const char* kAllTokens = "model_type deepseek_v3, whose attention reads all tokens";
   Indexer& i = m.indexer;
   k.count({"index_n_heads"}, i.heads, 1, kMostWidth, heads);
   k.count({"index_head_dim"}, i.width, 1, kMostWidth, 128);
   k.count({"index_topk"}, i.chosen, 1, kMostSequence, 2048);
-  std::int64_t every = 1;
-  k.count({"index_topk_freq"}, every, 1, kMostLayers, 1);
+  k.count({"index_topk_freq"}, i.every, 1, kMostLayers, 1);
+  k.count({"index_skip_topk_offset"}, i.first, 0, kMostLayers, 0);
   if (!k.reads()) return;
-  if (every > 1) k.refuse("index_topk_freq", kShared, std::string("1, or ") + kAllTokens);
-  if (k.given("index_topk_pattern")) k.refuse("index_topk_pattern", kShared, std::string("null, or ") + kAllTokens);
-  k.all_are("indexer_types", "full", kShared);
+  const bool listed = k.given("indexer_types");
+  if (i.every > 1 && !listed && !k.given("index_skip_topk_offset"))
+    k.refuse("index_topk_freq", "which layers choose, and which read what a layer before chose, is not said",
+             "index_skip_topk_offset, the number of first layers that choose, or indexer_types");
+  if (k.given("index_topk_pattern"))
+    k.refuse("index_topk_pattern", "layers that read the tokens chosen in a layer before follow a period",
+             "null, with indexer_types, or index_topk_freq and index_skip_topk_offset");
+  const std::vector<bool> chooses = k.which_are("indexer_types", "full", "shared");
+  if (const auto shared = std::find(chooses.begin(), chooses.end(), false); shared != chooses.end()) {
+    i.first = shared - chooses.begin();
+    i.every = std::find(shared, chooses.end(), true) - shared + 1;
+  } else if (listed) {
+    i.every = 1;
+  }
+  for (std::size_t at = 0; at < chooses.size(); ++at)
+    if (i.chooses(static_cast<std::int64_t>(at)) != chooses[at])
+      return k.refuse("indexer_types", "layers that choose follow no period",
+                      "all of some first layers, then the last of every n");
+  if (i.every == 1) i.first = 0;
+  if (i.every > 1) k.remark("carrying a choice of tokens to the layers that share it counts nothing");
 }
 void deepseek_v32_config(ConfigKeys& k, Model& m) {
   deepseek_config(k, m, true);

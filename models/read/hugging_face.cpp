@@ -293,11 +293,15 @@ class ConfigReader : public ConfigKeys {
       list.error("E0111", fmt::format("a finite `{}` is not supported: {}", key, why), "[0.0, Infinity]");
   }
 
-  void all_are(const char* key, const char* word, const char* otherwise) override {
+  std::vector<bool> which_are(const char* key, const char* yes, const char* no) override {
     const Cursor list = at_.optional(key);
-    if (!list.exists()) return;
-    for (const Cursor& one : list.items())
-      if (!one.is_scalar() || one.scalar_text() != word) return one.error("E0111", otherwise, word);
+    std::vector<bool> out;
+    if (!list.is_sequence()) return out;
+    for (const Cursor& one : list.items()) out.push_back(one.choice({no, yes}, 1) == 1);
+    if (std::ssize(out) != model_.layers)
+      list.error("E0111", fmt::format("{} entries for a model of {} layers", out.size(), model_.layers),
+                 "one for each layer");
+    return out;
   }
 
   void refuse(const char* key, const std::string& message, const std::string& help) override {

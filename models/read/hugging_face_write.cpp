@@ -144,7 +144,7 @@ class ConfigWriter : public ConfigKeys {
                     s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
   }
   void unlimited(const char*, const char*) override {}
-  void all_are(const char*, const char*, const char*) override {}
+  std::vector<bool> which_are(const char*, const char*, const char*) override { return {}; }
   void refuse(const char*, const std::string&, const std::string&) override {}
   void remark(const std::string&) override {}
   [[nodiscard]] bool given(const char*) const override { return false; }

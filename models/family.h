@@ -89,6 +89,8 @@ enum class Family : std::uint8_t {
   qwen3_5,
   qwen3_5_moe,
   mimo_v2,
+  lfm2,
+  lfm2_moe,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

@@ -156,6 +156,7 @@ struct Model {
   bool attention_sinks = false;  ///< each head has a learned logit beside its scores (gpt-oss)
   bool sinks_in_windows = false;  ///< with attention_sinks: in layers with a window alone (MiMo-V2)
   StateSpace ssm;                 ///< of the blocks whose mixer keeps a state
+  std::int64_t conv_taps = 0;  ///< tokens that a gated short convolution reads, its own included; 0: no block has one
   /// What each block consists of, repeated from the first block on; empty: attention, then an MLP or, where `experts`
   /// says so, experts.
   std::vector<BlockParts> pattern;
@@ -193,6 +194,8 @@ struct Model {
     if (!pattern.empty()) return pattern[static_cast<std::size_t>(layer) % pattern.size()];
     return {Mixer::attention, experts.in_layer(layer) ? Feed::experts : Feed::mlp};
   }
+  /// Whether some blocks read the tokens of a sequence one after another.
+  [[nodiscard]] bool reads_in_order() const { return ssm.any() || conv_taps > 0; }
   [[nodiscard]] bool has_experts(std::int64_t layer) const { return parts(layer).feed == Feed::experts; }
   /// How many of the first `count` blocks a predicate of their parts holds for.
   template <class Holds>

@@ -15,6 +15,7 @@ enum class Mixer : std::uint8_t {
   attention,
   mamba,  ///< a state space (Dao and Gu 2024)
   delta,  ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
+  conv,   ///< a gated short convolution (Liquid AI 2025, LFM2)
   none,
 };
 enum class Feed : std::uint8_t { mlp, experts, none };
@@ -30,8 +31,8 @@ struct BlockParts {
 [[nodiscard]] constexpr bool keeps_state(Mixer mixer) {
   return mixer == Mixer::mamba || mixer == Mixer::delta;
 }
-/// "mamba", "delta", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp". Nothing for other
-/// words.
+/// "mamba", "delta", "conv", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp". Nothing for
+/// other words.
 [[nodiscard]] std::optional<BlockParts> parts_of(std::string_view word);
 [[nodiscard]] std::string word_of(const BlockParts& parts);
 /// The letters of Nemotron-H's patterns: M, *, -, E.

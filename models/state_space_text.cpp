@@ -35,7 +35,7 @@ std::vector<BlockParts> read_pattern(const Cursor& at) {
     const auto parts = parts_of(word);
     if (!parts)
       one.error("E0105", fmt::format("{} is no kind of block", base::quoted(word)),
-                "mamba, delta, attention, mlp or experts, or a mixer and what follows it, such as mamba+mlp");
+                "mamba, delta, conv, attention, mlp or experts, or a mixer and what follows it, such as mamba+mlp");
     blocks.push_back(parts.value_or(BlockParts{}));
   }
   return shortest_period(std::move(blocks));
@@ -52,6 +52,12 @@ void check_pattern(const Cursor& root, const Model& m) {
         keeps ? "blocks of the pattern are state spaces or gated delta networks, whose sizes are missing"
               : "sizes of a state space, but no block of the pattern is one",
         "state_space: {heads: 128, width: 64, groups: 8, state: 128}, and pattern: [mamba, mlp]");
+  const bool convolves = has([](const BlockParts& one) { return one.mixer == Mixer::conv; });
+  needs("conv_taps", convolves == (m.conv_taps > 0),
+        convolves ? "blocks of the pattern are short convolutions, whose number of taps is missing"
+                  : "taps of a short convolution, but no block of the pattern is one",
+        "conv_taps: 3, and pattern: [conv+mlp, attention+mlp]");
+  needs("causal", m.causal || !convolves, "a short convolution reads the tokens before one", "causal: true");
   if (m.ssm.any()) {
     const StateSpace& s = m.ssm;
     needs("state_space", s.heads % s.groups == 0 && s.inner() % s.normed_runs() == 0,

@@ -78,6 +78,10 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
       row(title, fmt::format("{} of {} columns in {}, state {}, in {}", base::count_of(s.heads, "head"), s.width,
                              base::count_of(s.groups, "group"), s.state, blocks_with(has)));
   }
+  if (model->conv_taps > 0)
+    row("short convolution", fmt::format("{} taps, in {}", model->conv_taps, blocks_with([](const BlockParts& one) {
+                                           return one.mixer == models::Mixer::conv;
+                                         })));
   if (const models::Indexer& i = model->indexer; i.any())
     row("attention reads",
         fmt::format("{} tokens, chosen by {} of {} columns{}", i.chosen, base::count_of(i.heads, "small head"), i.width,

@@ -90,7 +90,7 @@ Ground ground_of(const std::string& stack, const clusters::Device& device, bool 
 }
 
 Setting setting_of(const clusters::Cluster& cluster, const models::Model& model) {
-  return {&cluster.device(), model.experts.any(), model.lora.any(), model.ssm.any(), model.indexer.any()};
+  return {&cluster.device(), model.experts.any(), model.lora.any(), model.reads_in_order(), model.indexer.any()};
 }
 
 bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting) {

@@ -527,6 +527,8 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::output_gate_grad:
     case OpKind::choose_tokens:
     case OpKind::choose_tokens_grad:
+    case OpKind::gated_conv:
+    case OpKind::gated_conv_grad:
     case OpKind::xielu:
     case OpKind::xielu_grad: return refuse_on_cuda(op);
   }

@@ -1,4 +1,5 @@
-// What CPU ranks alone have so far: mixers that keep a state, gates of attention's output, xIELU, sinks, and values of
+// What CPU ranks alone have so far: mixers that keep a state, short convolutions,
+// gates of attention's output, xIELU, sinks, and values of
 // a width of their own.
 #include <fmt/core.h>
 

@@ -12,7 +12,6 @@
 /// (section 8.1): the first product is split by columns and the last by rows, as in attention, so that one all-reduce
 /// follows in forward and one in backward.
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -101,23 +100,19 @@ class StateMixer {
     if (delta_) {
       pieces = {piece("z", s.inner()), piece("v", s.inner()), piece("k", bc),
                 piece("q", bc),        piece("a", s.heads),   piece("b", s.heads)};
-      in_one_file_tensor({&pieces[3], &pieces[2], &pieces[1], &pieces[0]}, s.groups);
-      in_one_file_tensor({&pieces[5], &pieces[4]}, s.groups);
+      LayerNotes::in_one_file_tensor({&pieces[3], &pieces[2], &pieces[1], &pieces[0]}, s.groups);
+      LayerNotes::in_one_file_tensor({&pieces[5], &pieces[4]}, s.groups);
     } else {
       pieces = {piece("z", s.inner()), piece("x", s.inner()), piece("b", bc), piece("c", bc), piece("dt", s.heads)};
-      in_one_file_tensor({&pieces[0], &pieces[1], &pieces[2], &pieces[3], &pieces[4]}, 1);
+      LayerNotes::in_one_file_tensor({&pieces[0], &pieces[1], &pieces[2], &pieces[3], &pieces[4]}, 1);
     }
     std::tie(in_.weight, in_.weight_gradient) = to_.parameter(LayerNotes::fused(at + "in.weight", std::move(pieces)));
   }
   void make_convolution(const std::string& at) {
     const StateSpace& s = to_.model.ssm;
-    // (columns, 1, taps), as files have it and no optimizer takes for a matrix. The standard deviation of PyTorch's
-    // initial values of a convolution, which are uniform within 1/sqrt(taps).
-    const double stddev = 1 / std::sqrt(3 * static_cast<double>(s.taps));
     std::vector<Tensor> taps, biases;
     const auto piece = [&](const char* name, std::int64_t rows) {
-      taps.push_back(to_.matrix(at + name + ".weight", rows, s.taps, 0, stddev));
-      for (auto* shape : {&taps.back().shape, &taps.back().logical_shape}) shape->insert(shape->begin() + 1, 1);
+      taps.push_back(to_.taps(at + name + ".weight", rows, s.taps));
       biases.push_back(to_.vector(at + name + ".bias", rows, 0, 0));
     };
     piece(delta_ ? "conv_v" : "conv_x", s.inner());
@@ -126,7 +121,7 @@ class StateMixer {
     for (std::vector<Tensor>* all : {&taps, &biases}) {
       std::vector<Tensor*> order = {all->data(), all->data() + 1, all->data() + 2};
       if (delta_) std::reverse(order.begin(), order.end());
-      in_one_file_tensor(order, 1);
+      LayerNotes::in_one_file_tensor(order, 1);
     }
     std::tie(conv_, conv_gradient_) = to_.parameter(LayerNotes::fused(at + "conv.weight", std::move(taps)));
     if (s.conv_bias)
@@ -147,15 +142,6 @@ class StateMixer {
     o.m = kind == OpKind::causal_conv || kind == OpKind::causal_conv_grad ? convolved_columns(o) : inner_columns(o);
     o.epsilon = to_.model.norm_epsilon;
     return o;
-  }
-  // Several logical tensors, which files hold as one: for each group in turn, its rows of each.
-  static void in_one_file_tensor(const std::vector<Tensor*>& in_order, std::int64_t groups) {
-    std::int64_t rows = 0;
-    for (Tensor* one : in_order) {
-      one->group_rows = one->logical_shape[0] / groups, one->group_first = rows;
-      rows += one->group_rows;
-    }
-    for (Tensor* one : in_order) one->group_stride = rows;
   }
 
   LinearNotes& to_;

@@ -316,6 +316,11 @@ enum class OpKind : std::uint8_t {
   /// Of the divergence of the chosen tokens' scores, behind a softmax, from attention's probabilities, summed over its
   /// heads. in: qkv, saved, choice, queries, keys, weights. out: dqueries, dkeys, dweights
   choose_tokens_grad,
+  // -- a gated short convolution (models/layers/convolution_notes.h); `ssm.taps` tokens
+  /// in: projected (n,3m): b, c and x, weight (m,taps). out: y (n,m) = c times the causal convolution of b x, each
+  /// column by itself, over the tokens of a sequence
+  gated_conv,
+  gated_conv_grad,  ///< in: dy, projected, weight. out: dprojected, dweight (accumulates)
 };
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -482,6 +487,6 @@ struct NormedRuns {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for loops over all kinds.
-inline constexpr OpKind kLastOpKind = OpKind::choose_tokens_grad;
+inline constexpr OpKind kLastOpKind = OpKind::gated_conv_grad;
 
 }  // namespace orrery::models

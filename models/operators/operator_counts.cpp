@@ -290,6 +290,14 @@ double conv_grad_flops(const CountedOp& s) {
   return convolved(s) * (6 * static_cast<double>(s.op.ssm.taps) + traits_of(Activation::swiglu).grad_flops);
 }
 
+double gated_conv_flops(const CountedOp& s) {
+  return elements(s) * (2 * static_cast<double>(s.op.ssm.taps) + 2);
+}
+
+double gated_conv_grad_flops(const CountedOp& s) {
+  return elements(s) * (6 * static_cast<double>(s.op.ssm.taps) + 5);
+}
+
 double scan_flops(const CountedOp& s) {
   const ScanProducts p(s);
   return 2 * (p.scores + p.within + 2 * p.states);

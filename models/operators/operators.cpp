@@ -376,6 +376,12 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(choose_tokens_grad), .in = in("qkv saved choice queries keys weights"), .out = out("dqueries dkeys dweights"),
      .flops = choose_grad_flops, .bytes = choose_grad_bytes, .family = F::activation_grad, .form = P::scanned,
      .issued = Issued::autograd, .run_by = RunBy::nothing},
+    // -- a gated short convolution
+    {KIND(gated_conv), .in = in("projected weight"), .out = out("y"), .flops = gated_conv_flops, .bytes = moved<4>,
+     .family = F::activation, .gradient = OpKind::gated_conv_grad, .run_by = RunBy::cpu},
+    {KIND(gated_conv_grad), .in = in("dy projected weight"), .out = out("dprojected dweight+"),
+     .flops = gated_conv_grad_flops, .bytes = moved<7>, .family = F::activation_grad, .issued = Issued::autograd,
+     .run_by = RunBy::cpu},
 }};
 
 #undef KIND

@@ -62,6 +62,9 @@ class ConfigKeys {
   /// `layer_types` says so; then experts, if the model has any, in every `decoder_sparse_step`-th but those of
   /// `mlp_only_layers`, and elsewhere an MLP.
   virtual void delta_blocks(Model& model) = 0;
+  /// LFM2's blocks: short convolutions, but attention where `layer_types` or `full_attn_idxs` say so, else in all; then
+  /// experts, if the model has any, in all but the first `dense`, and elsewhere an MLP.
+  virtual void convolution_blocks(std::int64_t dense, Model& model) = 0;
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;

@@ -1,6 +1,6 @@
-// Families with state spaces or gated delta networks, alone or between attention. Keys and their defaults come from the
-// classes' configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the configuration_nemotron_h.py
-// beside its weights), names from the classes' modules.
+// Families with state spaces, gated delta networks or short convolutions, alone or between attention. Keys and their
+// defaults come from the classes' configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the
+// configuration_nemotron_h.py beside its weights), names from the classes' modules.
 #include "models/read/experts_parts.h"
 
 namespace orrery::models {
@@ -372,6 +372,102 @@ WeightNames qwen3_5_names() {
   return names;
 }
 
+// -- LFM2 -------------------------------------------------------------------------------------------------------------
+
+// Liquid AI 2025, "LFM2 Technical Report", section 2: gated short convolutions between grouped-query attention with
+// norms of heads, each followed by a gated MLP, or later by experts that sigmoids choose with a balancing bias.
+void as_lfm2(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.norm_epsilon = 1e-5;
+  m.rope_theta = 1e6;
+  m.qk_norm = true;
+}
+void as_lfm2_moe(Model& m) {
+  as_lfm2(m);
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+}
+
+void lfm2_keys(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, 8);
+  k.count({"max_position_embeddings"}, m.max_sequence, 1, kMostSequence, 128000);
+  k.real({"norm_eps", "block_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings", "tie_embedding"}, m.tied_embeddings, true);
+  k.real({"rope_theta", "theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
+  k.rope_scaling(m);
+  k.count({"conv_L_cache"}, m.conv_taps, 1, kMostWidth, 3);
+  no_biases(k, "conv_bias");
+}
+
+/// The class's gated MLP is two thirds as wide as the file says, times a factor, rounded up.
+void lfm2_config(ConfigKeys& k, Model& m) {
+  lfm2_keys(k, m);
+  bool adjusts = false;
+  k.flag({"block_auto_adjust_ff_dim"}, adjusts, true);
+  if (k.reads() && k.given("block_ff_dim"))
+    k.count({"block_ff_dim"}, m.ffn_hidden, 1, kMostWidth);
+  else
+    k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  if (adjusts) {
+    double factor = 1;
+    std::int64_t multiple = 256;
+    k.real_or_none("block_ffn_dim_multiplier", factor, kMostCoefficient, 1);
+    k.count({"block_multiple_of"}, multiple, 1, kMostWidth, multiple);
+    m.ffn_hidden = 2 * m.ffn_hidden / 3;
+    if (factor > 0) {
+      m.ffn_hidden = static_cast<std::int64_t>(factor * static_cast<double>(m.ffn_hidden));
+      m.ffn_hidden = (m.ffn_hidden + multiple - 1) / multiple * multiple;
+    }
+  }
+  k.convolution_blocks(0, m);
+  if (k.reads() && m.blocks_with(m.layers, [](const BlockParts& one) { return one.mixer == Mixer::conv; }) == 0)
+    m.conv_taps = 0;
+}
+
+void lfm2_moe_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  lfm2_keys(k, m);
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth, 7168);
+  experts_keys(k, m, "num_experts");
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1792);
+  k.flag({"use_expert_bias"}, e.balance_bias, true);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 1);
+  std::int64_t dense = 0;
+  while (!k.reads() && dense < m.layers && m.parts(dense).feed == Feed::mlp) ++dense;
+  k.count({"num_dense_layers"}, dense, 0, kMostLayers, 2);
+  k.convolution_blocks(dense, m);
+}
+
+WeightNames lfm2_names() {
+  WeightNames names = llama_names();
+  names.whole = {{"wte", "embed_tokens"}, {"ln_f", "embedding_norm"}};
+  names.parts = {{"ln_1", "operator_norm"},
+                 {"ln_2", "ffn_norm"},
+                 {"attn.q", "self_attn.q_proj"},
+                 {"attn.k", "self_attn.k_proj"},
+                 {"attn.v", "self_attn.v_proj"},
+                 {"attn.q_norm", "self_attn.q_layernorm"},
+                 {"attn.k_norm", "self_attn.k_layernorm"},
+                 {"attn.proj", "self_attn.out_proj"},
+                 {"conv.b", "conv.in_proj"},
+                 {"conv.c", "conv.in_proj"},
+                 {"conv.x", "conv.in_proj"},
+                 {"conv.taps", "conv.conv"},
+                 {"conv.proj", "conv.out_proj"},
+                 {"mlp.gate", "feed_forward.w1"},
+                 {"mlp.up", "feed_forward.w3"},
+                 {"mlp.proj", "feed_forward.w2"},
+                 {"mlp.router", "feed_forward.gate"},
+                 {"mlp.router.balance", "feed_forward.expert_bias"}};
+  names.experts = "feed_forward.experts";
+  names.expert_parts = {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}};
+  return names;
+}
+
 }  // namespace
 
 std::vector<FamilyTraits> hybrid_families() {
@@ -389,6 +485,9 @@ std::vector<FamilyTraits> hybrid_families() {
             qwen3_5_config, qwen3_5_names()),
       entry(Family::qwen3_5_moe, "qwen3_5_moe_text", "Qwen3.5 of experts", "Qwen3_5MoeForCausalLM", "Qwen3_5Moe",
             as_qwen3_next, qwen3_5_moe_config, qwen3_5_names()),
+      entry(Family::lfm2, "lfm2", "LFM2", "Lfm2ForCausalLM", "Lfm2", as_lfm2, lfm2_config, lfm2_names()),
+      entry(Family::lfm2_moe, "lfm2_moe", "LFM2 of experts", "Lfm2MoeForCausalLM", "Lfm2Moe", as_lfm2_moe,
+            lfm2_moe_config, lfm2_names()),
   };
   for (FamilyTraits& one : all) {
     if (one.family == Family::granite_hybrid || one.family == Family::qwen3_5_moe) one.names = stack_experts;

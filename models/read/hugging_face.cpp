@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "models/limits.h"
 #include "models/read/families.h"
@@ -226,6 +227,30 @@ class ConfigReader : public ConfigKeys {
         blocks[i].mixer = word == "full_attention" ? Mixer::attention : Mixer::delta;
       }
     }
+    place_blocks(types, std::move(blocks), model);
+  }
+
+  void convolution_blocks(std::int64_t dense, Model& model) override {
+    const Cursor types = at_.optional("layer_types"), listed = at_.optional("full_attn_idxs");
+    const Feed feed = model.experts.any() ? Feed::experts : Feed::mlp;
+    std::vector<BlockParts> blocks(static_cast<std::size_t>(model.layers),
+                                   BlockParts{listed.is_sequence() ? Mixer::conv : Mixer::attention, feed});
+    if (types.is_sequence()) {
+      blocks.assign(types.items().size(), {Mixer::conv, feed});
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        const Cursor one = types.items()[i];
+        const std::string word = one.text();
+        if (word == "full_attention")
+          blocks[i].mixer = Mixer::attention;
+        else if (word != "conv")
+          one.error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
+                    "known are conv and full_attention");
+      }
+    } else if (listed.is_sequence()) {
+      for (const Cursor& one : listed.items())
+        blocks[static_cast<std::size_t>(one.integer(0, model.layers - 1, 0))].mixer = Mixer::attention;
+    }
+    for (std::size_t i = 0; i < blocks.size() && std::cmp_less(i, dense); ++i) blocks[i].feed = Feed::mlp;
     place_blocks(types, std::move(blocks), model);
   }
 

@@ -115,6 +115,10 @@ class ConfigWriter : public ConfigKeys {
     put("decoder_sparse_step", "1");
     put("mlp_only_layers", "[" + dense + "]");
   }
+  void convolution_blocks(std::int64_t, Model& model) override {
+    each_layer("layer_types", model,
+               [&](std::int64_t i) { return model.parts(i).mixer == Mixer::attention ? "full_attention" : "conv"; });
+  }
   void rope_scaling(Model& model) override {
     const RopeScaling& s = model.rope_scaling;
     switch (s.kind) {
@@ -203,7 +207,8 @@ const char* difference(const Model& given, const Model& again) {
   if (!(a.experts == b.experts)) return "its experts";
   if (!(a.indexer == b.indexer)) return "which tokens its attention reads";
   if (!(a.latent == b.latent)) return "its latent attention";
-  if (a.pattern != b.pattern || !(a.ssm == b.ssm)) return "its pattern of layers, or its state spaces";
+  if (a.pattern != b.pattern || !(a.ssm == b.ssm) || a.conv_taps != b.conv_taps)
+    return "its pattern of layers, or its state spaces";
   if (a.embedding_scale != b.embedding_scale || a.residual_scale != b.residual_scale || a.logit_scale != b.logit_scale)
     return "its scales of embeddings, residuals or logits";
   if (a.ffn_hidden != b.ffn_hidden) return "the width of its MLP";

@@ -238,6 +238,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.layers = at.at("layers").integer(1, kMostLayers, 1);
   m.hidden = at.at("hidden").integer(1, kMostWidth, 1);
   if (const Cursor ssm = at.optional("state_space"); ssm.exists()) m.ssm = read_state_space(ssm);
+  m.conv_taps = at.optional("conv_taps").integer(0, kMostWidth, 0);
   if (const Cursor pattern = at.optional("pattern"); pattern.exists()) m.pattern = read_pattern(pattern);
   // Without attention, heads are the state spaces'.
   const auto attends = [](const BlockParts& one) { return one.mixer == Mixer::attention; };
@@ -460,6 +461,7 @@ std::string write_model(const Model& m, int indent) {
   if (m.attention_sinks && m.window > 0) feature("sinks_in_windows", &Model::sinks_in_windows);
   if (m.further.any())
     line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));
+  if (m.conv_taps > 0) line("conv_taps", m.conv_taps);
   out += state_space_text(m.ssm, margin) + pattern_text(m.pattern, margin);
   out +=
       latent_text(m.latent, margin) + indexer_text(m.indexer, margin) + experts_text(m.experts, usual.experts, margin);

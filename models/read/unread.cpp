@@ -59,7 +59,6 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"step3", "what its layers with and without a window each have is not known"},
     {"minimax_text_01", "some layers are lightning attention, a linear attention"},
     {"minimaxtext01", "some layers are lightning attention, a linear attention"},
-    {"lfm2", "some layers are short convolutions between gates"},
     {"zamba", "layers share the weights of their attention"},
     {"falcon_h1", "attention and a state space work side by side in a layer"},
     {"falconh1", "attention and a state space work side by side in a layer"},

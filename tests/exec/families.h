@@ -50,7 +50,7 @@ inline void make_mixture(models::Model& m) {
     m.experts.shared = 24;
 }
 
-/// State spaces or gated delta networks whose chunks of 5 tokens do not divide a sequence of 16.
+/// State spaces, short convolutions, or gated delta networks whose chunks of 5 tokens do not divide a sequence of 16.
 inline void make_hybrid(models::Model& m) {
   using models::Family;
   using models::Feed;
@@ -67,6 +67,12 @@ inline void make_hybrid(models::Model& m) {
     const Feed feed = m.family == Family::qwen3_5 ? Feed::mlp : Feed::experts;
     if (feed == Feed::experts) make_mixture(m), m.experts.shared = 16;
     m.pattern = {{Mixer::delta, feed}, {Mixer::attention, feed}};
+  } else if (m.family == Family::lfm2 || m.family == Family::lfm2_moe) {
+    m.ssm = {};
+    m.conv_taps = 3;
+    if (m.family == Family::lfm2_moe) make_mixture(m);
+    m.pattern = {{Mixer::conv, Feed::mlp},
+                 {Mixer::attention, m.family == Family::lfm2_moe ? Feed::experts : Feed::mlp}};
   } else {
     m.pattern = {{Mixer::mamba, Feed::mlp}, {Mixer::attention, Feed::mlp}};
   }
@@ -91,7 +97,7 @@ inline void make_family(models::Model& m, models::Family family) {
   if (models::traits_of(family).mixture) make_mixture(m);
   if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
       family == Family::granite_hybrid || family == Family::qwen3_next || family == Family::qwen3_5 ||
-      family == Family::qwen3_5_moe)
+      family == Family::qwen3_5_moe || family == Family::lfm2 || family == Family::lfm2_moe)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;

@@ -481,6 +481,48 @@ inline Matrix of_letters(const File& f, const Sizes& s, const std::string& lette
   return linear(f, "lm_head", rms_norm(f, "backbone.norm_f", x, 1e-5));
 }
 
+/// LFM2: a convolution of few taps over b x, times c; attention in every second layer; then a gated MLP or experts.
+inline Matrix lfm2(const File& f, const Sizes& s, const std::vector<int>& ids) {
+  const auto mlp = [&](const std::string& at, const Matrix& rows) {
+    return linear(f, at + "w2", times(each(linear(f, at + "w1", rows), silu), linear(f, at + "w3", rows)));
+  };
+  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
+    const Matrix n = rms_norm(f, at + "operator_norm", x, 1e-5);
+    Matrix h(0, 0);
+    if (i % 2 == 0) {
+      const Matrix all = linear(f, at + "conv.in_proj", n);
+      const std::size_t c = all.columns / 3;
+      const Matrix inner = times(columns(all, 0, c), columns(all, 2 * c, c));
+      const Weights& taps = f.at(at + "conv.conv.weight");
+      const std::size_t width = taps.shape.at(2);
+      Matrix made(n.rows, c);
+      for (std::size_t t = 0; t < n.rows; ++t)
+        for (std::size_t j = 0; j < c; ++j)
+          for (std::size_t back = 0; back < width && back <= t; ++back)
+            made(t, j) += taps.v.at(j * width + width - 1 - back) * inner(t - back, j);
+      h = linear(f, at + "conv.out_proj", times(columns(all, c, c), made));
+    } else {
+      const auto turned = [&](const char* product, const char* norm) {
+        return rotary(rms_norm(f, heads + norm, linear(f, heads + product, n), 1e-5), s.dim, s.dim, 1e6);
+      };
+      h = linear(f, heads + "out_proj",
+                 attend(turned("q_proj", "q_layernorm"), turned("k_proj", "k_layernorm"),
+                        linear(f, heads + "v_proj", n), s.dim));
+    }
+    x = plus(x, h);
+    const Matrix m = rms_norm(f, at + "ffn_norm", x, 1e-5);
+    const std::string feed = at + "feed_forward.";
+    x = plus(x, f.count(feed + "gate.weight") == 0
+                    ? mlp(feed, m)
+                    : by_sigmoids(m, linear(f, feed + "gate", m), 1, [&](std::size_t e, const Matrix& rows) {
+                        return mlp(feed + "experts." + std::to_string(e) + ".", rows);
+                      }));
+  }
+  return unembed(f, "model.embed_tokens.weight", rms_norm(f, "model.embedding_norm", x, 1e-5));
+}
+
 struct Bamba {
   const char *last = "model.final_layernorm", *before_mlp = "pre_ff_layernorm";
   std::size_t turned = 0;  ///< 0: no positions

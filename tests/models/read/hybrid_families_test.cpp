@@ -107,6 +107,29 @@ const std::vector<Published>& published() {
            "output_router_logits": false, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": null,
            "rope_theta": 10000000, "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 512,
            "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})"},
+      // By hand. A convolution: 2048 x 3 x 2048, 2048 x 3 taps, 2048 x 2048: 16,783,360. Attention: 2 x 2048 x 2048, 2
+      // x 2048 x 512 and 2 x 64: 10,485,888. MLPs of 12,288 x 2/3 = 8,192: 3 x 2048 x 8192. Ten of the first, six of
+      // the second, 16 MLPs with two norms, the tied table and the last norm: 1.17 billion.
+      {"lfm2-1.2b", 10LL * 16'783'360 + 6LL * 10'485'888 + 16LL * (50'331'648 + 2 * 2048) + 65'536LL * 2048 + 2048,
+       R"({"architectures": ["Lfm2ForCausalLM"], "block_auto_adjust_ff_dim": true, "block_dim": 2048,
+           "block_ff_dim": 12288, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "block_norm_eps": 1e-05,
+           "block_use_swiglu": true, "conv_L_cache": 3, "conv_bias": false, "conv_dim": 2048,
+           "full_attn_idxs": [2, 5, 8, 10, 12, 14], "hidden_size": 2048, "initializer_range": 0.02,
+           "max_position_embeddings": 128000, "model_type": "lfm2", "norm_eps": 1e-05, "num_attention_heads": 32,
+           "num_hidden_layers": 16, "num_key_value_heads": 8, "rope_theta": 1000000.0, "vocab_size": 65536})"},
+      // By hand: 18 convolutions, six layers of attention, two MLPs of 3 x 2048 x 7168, 22 layers of 32 experts of 3 x
+      // 2048 x 1792 with their router: 8.3 billion.
+      {"lfm2-8b-a1b",
+       18LL * 16'783'360 + 6LL * 10'485'888 + 2LL * 3 * 2048 * 7168 + 22LL * (32 * (3LL * 2048 * 1792 + 2048)) +
+           24LL * 2 * 2048 + 65'536LL * 2048 + 2048,
+       R"({"architectures": ["Lfm2MoeForCausalLM"], "conv_L_cache": 3, "conv_bias": false, "hidden_size": 2048,
+           "initializer_range": 0.02, "intermediate_size": 7168, "layer_types": ["conv", "conv", "full_attention",
+           "conv", "conv", "conv", "full_attention", "conv", "conv", "conv", "full_attention", "conv", "conv", "conv",
+           "full_attention", "conv", "conv", "conv", "full_attention", "conv", "conv", "full_attention", "conv",
+           "conv"], "max_position_embeddings": 128000, "model_type": "lfm2_moe", "moe_intermediate_size": 1792,
+           "norm_eps": 1e-05, "norm_topk_prob": true, "num_attention_heads": 32, "num_dense_layers": 2,
+           "num_experts": 32, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8,
+           "rope_theta": 1000000.0, "routed_scaling_factor": 1.0, "use_expert_bias": true, "vocab_size": 65536})"},
   };
   return kAll;
 }

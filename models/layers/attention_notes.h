@@ -159,7 +159,9 @@ class Attention {
     latent_.emplace(to_, at);
     make_projection(at, to_.model.latent.value);
     packed_ = to_.activation("qkv", 3 * heads_.of_q * to_.model.head_dim);
-    if (to_.model.indexer.any() && to_.model.indexer.chooses(to_.layer)) indexer_.emplace(to_, at);
+    // A module that predicts further chooses for itself.
+    const bool chooses = to_.layer >= to_.model.layers || to_.model.indexer.chooses(to_.layer);
+    if (to_.model.indexer.any() && chooses) indexer_.emplace(to_, at);
     core_.emplace(to_, heads_, packed_, indexer_ ? indexer_->choice() : TensorId());
     values_ = to_.activation("attention.values", projection_.in);
   }

@@ -340,7 +340,7 @@ inline std::vector<FamilyCase> family_cases() {
     const bool experts = family == Family::lfm2_moe;
     all.push_back({experts ? "lfm2_moe" : "lfm2", family, [](models::Model& m) { m.experts.balance_bias = false; },
                    [](const ref::File& f, const std::vector<int>& ids) { return ref::lfm2(f, sizes(8), ids); },
-                   2 + (2 + 3 + 3) + (2 + 6 + (experts ? 1 + 4 * 3 : 3))});
+                   2U + (2 + 3 + 3) + (2 + 6 + (experts ? 1 + 4 * 3 : 3))});
   }
   const auto delta = [&](const char* name, Family family, std::size_t tensors) {
     all.push_back(

@@ -91,22 +91,6 @@ const std::vector<Published>& published() {
       {"", 32'207'337'984, granite_4(R"("hidden_size": 4096, "intermediate_size": 768, "mamba_n_heads": 128,
            "num_attention_heads": 32, "num_experts_per_tok": 10, "num_key_value_heads": 8, "num_local_experts": 72,
            "shared_intermediate_size": 1536)")},  // Granite 4.0 H Small
-      // By hand. A gated delta network: 2048 x (2 x 2048 + 2 x 4096) for q, k, v and z, 2048 x 64 for a and b, 8192 x 4
-      // taps, 2 x 32 and 128, and 4096 x 2048: 33,718,464. Attention: 2048 x 8192 for q and its gate, 2 x 2048 x 512,
-      // 2 x 256 and 4096 x 2048: 27,263,488. Experts: 512 x 2048, 513 x 3 x 2048 x 512 and 2048: 1,614,809,088. 36 of
-      // the first, 12 of the second, 48 of the third with two norms, both vocabularies and the last norm.
-      {"qwen3-next-80b-a3b",
-       36LL * 33'718'464 + 12LL * 27'263'488 + 48LL * (1'614'809'088 + 2 * 2048) + 2LL * 151'936 * 2048 + 2048,
-       R"({"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "attention_bias": false,
-           "attention_dropout": 0.0, "decoder_sparse_step": 1, "full_attention_interval": 4, "head_dim": 256,
-           "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 5120,
-           "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
-           "linear_num_value_heads": 32, "linear_value_head_dim": 128, "max_position_embeddings": 262144,
-           "mlp_only_layers": [], "moe_intermediate_size": 512, "norm_topk_prob": true, "num_attention_heads": 16,
-           "num_experts": 512, "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2,
-           "output_router_logits": false, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": null,
-           "rope_theta": 10000000, "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 512,
-           "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})"},
       // By hand. A convolution: 2048 x 3 x 2048, 2048 x 3 taps, 2048 x 2048: 16,783,360. Attention: 2 x 2048 x 2048, 2
       // x 2048 x 512 and 2 x 64: 10,485,888. MLPs of 12,288 x 2/3 = 8,192: 3 x 2048 x 8192. Ten of the first, six of
       // the second, 16 MLPs with two norms, the tied table and the last norm: 1.17 billion.
@@ -130,6 +114,22 @@ const std::vector<Published>& published() {
            "norm_eps": 1e-05, "norm_topk_prob": true, "num_attention_heads": 32, "num_dense_layers": 2,
            "num_experts": 32, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8,
            "rope_theta": 1000000.0, "routed_scaling_factor": 1.0, "use_expert_bias": true, "vocab_size": 65536})"},
+      // By hand. A gated delta network: 2048 x (2 x 2048 + 2 x 4096) for q, k, v and z, 2048 x 64 for a and b, 8192 x 4
+      // taps, 2 x 32 and 128, and 4096 x 2048: 33,718,464. Attention: 2048 x 8192 for q and its gate, 2 x 2048 x 512,
+      // 2 x 256 and 4096 x 2048: 27,263,488. Experts: 512 x 2048, 513 x 3 x 2048 x 512 and 2048: 1,614,809,088. 36 of
+      // the first, 12 of the second, 48 of the third with two norms, both vocabularies and the last norm.
+      {"qwen3-next-80b-a3b",
+       36LL * 33'718'464 + 12LL * 27'263'488 + 48LL * (1'614'809'088 + 2 * 2048) + 2LL * 151'936 * 2048 + 2048,
+       R"({"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], "attention_bias": false,
+           "attention_dropout": 0.0, "decoder_sparse_step": 1, "full_attention_interval": 4, "head_dim": 256,
+           "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 5120,
+           "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+           "linear_num_value_heads": 32, "linear_value_head_dim": 128, "max_position_embeddings": 262144,
+           "mlp_only_layers": [], "moe_intermediate_size": 512, "norm_topk_prob": true, "num_attention_heads": 16,
+           "num_experts": 512, "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2,
+           "output_router_logits": false, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": null,
+           "rope_theta": 10000000, "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 512,
+           "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})"},
   };
   return kAll;
 }
@@ -164,6 +164,32 @@ TEST(HybridFamilies, CountThePassingTokensParameters) {
   const Published& qwen = published().back();
   EXPECT_EQ(qwen.count, 79'674'391'296);
   EXPECT_EQ(parameters_active(read(qwen.config)), qwen.count - 48LL * 502 * 3 * 2048 * 512);
+}
+
+TEST(HybridFamilies, Lfm2sConvolutionsAreWhereAttentionIsNot) {
+  const auto config = [](const std::string& more) {
+    return R"({"model_type": "lfm2", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+               "num_key_value_heads": 2, "vocab_size": 99, )" +
+           more + "}";
+  };
+  const auto convolves = [](const Model& m) {
+    std::string all;
+    for (std::int64_t i = 0; i < m.layers; ++i) all += m.parts(i).mixer == Mixer::conv ? 'c' : 'a';
+    return all;
+  };
+  const Model listed = read(config(R"("intermediate_size": 300, "full_attn_idxs": [1, 2])"));
+  EXPECT_EQ(convolves(listed), "caac");
+  EXPECT_EQ(listed.ffn_hidden, 256) << "200, rounded up";
+  const Model typed = read(config(R"("intermediate_size": 300, "block_ffn_dim_multiplier": null,
+      "layer_types": ["conv", "conv", "conv", "full_attention"])"));
+  EXPECT_EQ(convolves(typed), "ccca");
+  EXPECT_EQ(typed.ffn_hidden, 200);
+  EXPECT_EQ(convolves(read(config(R"("block_ff_dim": 300, "intermediate_size": 900)"))), "aaaa");
+  EXPECT_EQ(read(config(R"("block_ff_dim": 300, "intermediate_size": 900)")).ffn_hidden, 256);
+  for (const char* more :
+       {R"("intermediate_size": 300, "conv_bias": true)", R"("intermediate_size": 300, "layer_types": ["conv"])",
+        R"("intermediate_size": 300, "layer_types": ["conv", "conv", "conv", "sliding_attention"])"})
+    EXPECT_FALSE(parse_model(config(more), "config.json")) << more;
 }
 
 TEST(HybridFamilies, ComeBackFromTheConfigurationThatIsWritten) {

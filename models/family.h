@@ -91,6 +91,7 @@ enum class Family : std::uint8_t {
   mimo_v2,
   lfm2,
   lfm2_moe,
+  falcon_h1,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

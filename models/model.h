@@ -153,6 +153,9 @@ struct Model {
   Indexer indexer;               ///< of latent attention with a narrow vector for queries
   bool attention_gate = false;   ///< attention's output is scaled by a sigmoid of a product with the token (Qwen3-Next)
   double value_scale = 1;        ///< attention's output times this (MiMo-V2)
+  double score_factor = 1;       ///< scores times this (Falcon-H1)
+  double gate_scale = 1;         ///< what a gated MLP's activation takes, times this (Falcon-H1)
+  double mlp_scale = 1;          ///< what an MLP adds to the residual, times this (Falcon-H1)
   bool attention_sinks = false;  ///< each head has a learned logit beside its scores (gpt-oss)
   bool sinks_in_windows = false;  ///< with attention_sinks: in layers with a window alone (MiMo-V2)
   StateSpace ssm;                 ///< of the blocks whose mixer keeps a state
@@ -210,7 +213,7 @@ struct Model {
   }
   [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
     const BlockParts of = parts(layer);
-    if (of.mixer != Mixer::attention) return {of, true, true};
+    if (!attends(of.mixer)) return {of, true, true};
     return {of, !windowed(layer), !rotates(layer), indexer.chooses(layer)};
   }
   /// Whether the model has several variants of blocks.

@@ -168,6 +168,26 @@ void run_gate_grad(Machine& machine, const Call& call) {
   });
 }
 
+void run_scale_columns(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, m = call.op.m;
+  const models::ScaledRuns& runs = call.op.runs;
+  const float* x = call.input(0, n * m);
+  float* y = call.output(0, n * m);
+  machine.pool.each(n, rows_per_chunk(m), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* from = x + row * m;
+      float* to = y + row * m;
+      std::int64_t done = 0;
+      for (std::size_t run = 0; run < runs.columns.size(); ++run) {
+        const auto factor = static_cast<float>(runs.factors[run]);
+        for (std::int64_t i = done; i < done + runs.columns[run]; ++i) to[i] = factor * from[i];
+        done += runs.columns[run];
+      }
+      if (from != to) std::copy_n(from + done, m - done, to + done);
+    }
+  });
+}
+
 // A token's heads of q and k count as rows of D, or all of q as one row and all of k.
 void run_head_norm(Machine& machine, const Call& call) {
   const models::Op& op = call.op;

@@ -527,6 +527,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::output_gate_grad:
     case OpKind::choose_tokens:
     case OpKind::choose_tokens_grad:
+    case OpKind::scale_columns:
     case OpKind::gated_conv:
     case OpKind::gated_conv_grad:
     case OpKind::xielu:

@@ -86,6 +86,8 @@ class AttentionCore {
     if (model.query_scale > 0) o.score_scale = 1 / std::sqrt(model.query_scale);
     if (const double factor = model.rope_scaling.scores(); factor != 1)
       o.score_scale = factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model.head_dim));
+    if (model.score_factor != 1)
+      o.score_scale = model.score_factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model.head_dim));
     o.cap = model.attention_cap;
     if (model.indexer.any() && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
     o.alibi_heads = model.positions == Positions::alibi ? model.heads : 0;

@@ -23,13 +23,13 @@ inline TensorId branch_gradient(LinearNotes& to, TensorId dy, DropoutPlace place
 
 /// y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the
 /// MLP's norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition, and may be the
-/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be another mixer.
+/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be another mixer, or stand beside one.
 class PreNormBlock {
  public:
   PreNormBlock(LinearNotes& to, TensorId x, TensorId y) : to_(to), parts_(to.model.parts(to.layer)), x_(x), y_(y) {
     const bool first = to_.model.input_norm;
     if (first && mixes()) norm_1_ = to_.norm(to_.prefix() + "ln_1");
-    if (parts_.mixer == Mixer::attention) attention_.emplace(to_);
+    if (attends(parts_.mixer)) attention_.emplace(to_);
     if (keeps_state(parts_.mixer)) state_.emplace(to_);
     if (parts_.mixer == Mixer::conv) convolution_.emplace(to_);
     if (to_.model.output_norm && mixes()) out_1_ = to_.norm(to_.prefix() + "ln_1_out");
@@ -69,17 +69,13 @@ class PreNormBlock {
   [[nodiscard]] bool feeds() const { return parts_.feed != Feed::none; }
   [[nodiscard]] bool mixed() const { return parts_.feed == Feed::experts; }
 
-  template <class Do>
-  void with_mixer(const Do& act) {
-    if (attention_) return act(*attention_);
-    if (state_) return act(*state_);
-    act(*convolution_);
-  }
   // r = x + mixer(norm(x)); returns all rows of the norm.
   TensorId mixer_forward() {
     if (to_.model.input_norm) to_.norm_forward(norm_1_, x_, a_);
     const TensorId a_all = to_.gathered(a_, "ln_1.gathered");
-    with_mixer([&](auto& mixer) { mixer.forward(a_all, h_sums_); });
+    if (attention_) attention_->forward(a_all, h_sums_);
+    if (state_) state_->forward(a_all, h_sums_, attention_.has_value());
+    if (convolution_) convolution_->forward(a_all, h_sums_);
     to_.add_up(h_sums_, h_);
     residual(to_, x_, output_norm(out_1_, h_, "attention.normed"), attention_ ? attention_->bias() : TensorId(), r_,
              DropoutPlace::attention_branch);
@@ -109,7 +105,14 @@ class PreNormBlock {
     const TensorId dbranch =
         branch_gradient(to_, to_.model.parallel ? dy_ : dr, DropoutPlace::attention_branch, "d_attention.dropped");
     const TensorId dh = output_norm_gradient(out_1_, dbranch, h_, "d_attention.normed");
-    with_mixer([&](auto& mixer) { mixer.backward(dh, a_, da, "ln_1"); });
+    if (attention_) attention_->backward(dh, a_, da, "ln_1");
+    if (convolution_) convolution_->backward(dh, a_, da, "ln_1");
+    if (state_ && !attention_) state_->backward(dh, a_, da, "ln_1");
+    if (state_ && attention_) {
+      const TensorId ds = to_.own_activation("d_ln_1.state", to_.model.hidden);
+      state_->backward(dh, a_, ds, "ln_1.state");
+      to_.emit(to_.own_op(OpKind::add, {da, ds}, {da}, to_.model.hidden));
+    }
     if (to_.model.shared_norm) to_.emit(to_.own_op(OpKind::add, {da, db}, {da}, to_.model.hidden));
     input_gradient(norm_1_, da, x_, dr, dx_);
   }

@@ -5,6 +5,7 @@
 /// All matrices are row-major. "rows" is n = B*T unless stated otherwise. `accumulate` means out += instead of out =;
 /// an output that "accumulates if so said" does so if Op::accumulate is set. Operand orders are fixed here and nowhere
 /// else; an operand index of -1 means "absent" where the operand is marked optional.
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -286,11 +287,12 @@ enum class OpKind : std::uint8_t {
   /// in: dy, convolved, projected, dt bias, A_log, D. out: dconvolved, dprojected (its dt), ddt bias, dA_log, dD (these
   /// accumulate), states (B, chunks, H, D, state) fp32: before each chunk, made again
   state_scan_grad,
-  /// in: y (n,inner), projected (its z), weight (inner). out: RMSNorm(y silu(z)) of each of `norm_groups` runs of
-  /// columns, rstd (n,norm_groups). With `ssm.delta`: RMSNorm(y) silu(z), with a weight (inner / norm_groups) that the
+  /// in: y (n,inner), projected (its z), [weight (inner)]. out: RMSNorm(y silu(z)) of each of `norm_groups` runs of
+  /// columns, [rstd (n,norm_groups)]; without runs y silu(z) alone. With `ssm.delta`: RMSNorm(y) silu(z), with a weight
+  /// (inner / norm_groups) that the
   /// runs share
   gated_norm,
-  gated_norm_grad,  ///< in: dout, y, projected, weight, rstd. out: dy, dprojected (its z), dweight (accumulates)
+  gated_norm_grad,  ///< in: dout, y, projected, [weight], [rstd]. out: dy, dprojected (its z), [dweight (accumulates)]
   // -- an activation with parameters
   xielu,       ///< in: x (n,F), p (1), n (1) (models/activation.h). out: y
   xielu_grad,  ///< in: dy, x, p, n. out: dx (may be dy), dp, dn (accumulate)
@@ -321,6 +323,10 @@ enum class OpKind : std::uint8_t {
   /// column by itself, over the tokens of a sequence
   gated_conv,
   gated_conv_grad,  ///< in: dy, projected, weight. out: dprojected, dweight (accumulates)
+  /// in: x (n,m). out: y (n,m), of which the columns of each of `runs` are those of x times its factor (y may be x);
+  /// its
+  /// own gradient
+  scale_columns,
 };
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -336,6 +342,13 @@ struct StateSpaceShape {
   std::int64_t state = 0, taps = 0, chunk = 0, norm_groups = 0;
   bool delta = false;  ///< of a gated delta network
   auto operator<=>(const StateSpaceShape&) const = default;
+};
+
+/// Neighbouring runs of columns, from the first one on, and what each is multiplied by; the columns behind them stay.
+struct ScaledRuns {
+  std::array<std::int64_t, 5> columns = {};
+  std::array<double, 5> factors = {};
+  bool operator==(const ScaledRuns&) const = default;
 };
 
 /// How a router's logits become a choice and its weights: see models/experts.h.
@@ -421,6 +434,7 @@ struct Op {
   TokenCodec codec = TokenCodec::none;  ///< encode_rows, decode_rows
   MatrixParts parts = {};               ///< newton_schulz
   StateSpaceShape ssm = {};             ///< state spaces
+  ScaledRuns runs = {};                 ///< scale_columns
   /// Share of the rows that are present, if data decides their number: for prices, drawn from a stated distribution.
   /// Also used by newton_schulz.
   double expected = 1;
@@ -487,6 +501,6 @@ struct NormedRuns {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for loops over all kinds.
-inline constexpr OpKind kLastOpKind = OpKind::gated_conv_grad;
+inline constexpr OpKind kLastOpKind = OpKind::scale_columns;
 
 }  // namespace orrery::models

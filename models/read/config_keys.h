@@ -29,6 +29,8 @@ class ConfigKeys {
   virtual void real(Names names, double& value, double least, double most, double fallback) = 0;
   /// The same, but null means 0 (there is none), and a missing key means the fallback.
   virtual void real_or_none(const char* name, double& value, double most, double fallback) = 0;
+  /// A list of as many numbers as `values` has; a missing one leaves them. E0111 for another number of them.
+  virtual void reals(const char* key, std::vector<double>& values, double most) = 0;
   virtual void flag(Names names, bool& value, bool fallback) = 0;
   virtual void text(Names names, std::string& value, const char* fallback) = 0;
   /// One of `words`; a missing key means the first. E0111 for any other word; `title`: the family, for the message.

@@ -47,6 +47,14 @@ class ConfigReader : public ConfigKeys {
   void real_or_none(const char* name, double& value, double most, double fallback) override {
     value = at_.optional(name).number(0, most, at_.has(name) ? 0 : fallback);
   }
+  void reals(const char* key, std::vector<double>& values, double most) override {
+    const Cursor list = at_.optional(key);
+    if (!list.exists()) return;
+    const std::vector<Cursor> items = list.one_or_many();
+    if (items.size() != values.size())
+      return list.error("E0111", fmt::format("{} numbers, where its class has {}", items.size(), values.size()), "");
+    for (std::size_t i = 0; i < items.size(); ++i) values[i] = items[i].number(-most, most, values[i]);
+  }
   void flag(Names names, bool& value, bool fallback) override { value = find(names).boolean(fallback); }
   void text(Names names, std::string& value, const char* fallback) override { value = find(names).text(fallback); }
 

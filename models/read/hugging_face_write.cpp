@@ -48,6 +48,9 @@ class ConfigWriter : public ConfigKeys {
   void real_or_none(const char* name, double& value, double, double) override {
     put(name, value > 0 ? fmt::format("{}", value) : "null");
   }
+  void reals(const char* key, std::vector<double>& values, double) override {
+    put(key, fmt::format("[{}]", fmt::join(values, ", ")));
+  }
   void flag(Names names, bool& value, bool) override { put(*names.begin(), value ? "true" : "false"); }
   void text(Names names, std::string& value, const char*) override { quote(*names.begin(), value); }
   void activation(Names names, Model& model, std::initializer_list<Word> words, const char*) override {

@@ -142,6 +142,13 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         "leave value_dim out; latent_attention has a key for it");
   needs("value_scale", m.value_scale == 1 || (m.pre_norm && !m.bias && !m.out_bias),
         "values can only be scaled where norms come first and attention's last product has no bias", "value_scale: 1");
+  needs("score_factor", m.score_factor == 1 || !m.latent.any(), "latent attention has no factor of its scores",
+        "score_factor: 1");
+  needs("gate_scale",
+        (m.gate_scale == 1 && m.mlp_scale == 1) ||
+            (traits_of(m.activation).gated && m.pre_norm && !m.bias && !m.experts.any()),
+        "a gated MLP alone is scaled, whose norm comes first, without biases and experts",
+        "gate_scale: 1 and mlp_scale: 1");
   needs("sinks_in_windows", !m.sinks_in_windows || (m.attention_sinks && m.window > 0),
         "sinks can only be in layers with a window alone if there are both", "sinks_in_windows: false");
   needs("attention_gate", !m.attention_gate || !m.latent.any(),
@@ -241,8 +248,8 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.conv_taps = at.optional("conv_taps").integer(0, kMostWidth, 0);
   if (const Cursor pattern = at.optional("pattern"); pattern.exists()) m.pattern = read_pattern(pattern);
   // Without attention, heads are the state spaces'.
-  const auto attends = [](const BlockParts& one) { return one.mixer == Mixer::attention; };
-  const bool none = m.blocks_with(m.layers, attends) == 0 && m.ssm.any();
+  const auto of_heads = [](const BlockParts& one) { return attends(one.mixer); };
+  const bool none = m.blocks_with(m.layers, of_heads) == 0 && m.ssm.any();
   m.heads = (none ? at.optional("heads") : at.at("heads")).integer(1, kMostWidth, none ? m.ssm.heads : 1);
   m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);
   m.head_dim = at.optional("head_dim").integer(1, kMostWidth, none ? m.ssm.width : 0);
@@ -306,6 +313,9 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.unrotated_period = at.optional("unrotated_period").integer(0, kMostLayers, m.unrotated_period);
   m.attention_gate = at.optional("attention_gate").boolean(m.attention_gate);
   m.value_scale = at.optional("value_scale").number(kLeastScale, kMostCap, m.value_scale);
+  m.score_factor = at.optional("score_factor").number(kLeastScale, kMostCap, m.score_factor);
+  m.gate_scale = at.optional("gate_scale").number(kLeastScale, kMostCap, m.gate_scale);
+  m.mlp_scale = at.optional("mlp_scale").number(kLeastScale, kMostCap, m.mlp_scale);
   m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
   m.sinks_in_windows = at.optional("sinks_in_windows").boolean(m.attention_sinks && m.window > 0 && m.sinks_in_windows);
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
@@ -457,6 +467,9 @@ std::string write_model(const Model& m, int indent) {
   feature("unrotated_period", &Model::unrotated_period);
   feature("attention_gate", &Model::attention_gate);
   feature("value_scale", &Model::value_scale);
+  feature("score_factor", &Model::score_factor);
+  feature("gate_scale", &Model::gate_scale);
+  feature("mlp_scale", &Model::mlp_scale);
   feature("attention_sinks", &Model::attention_sinks);
   if (m.attention_sinks && m.window > 0) feature("sinks_in_windows", &Model::sinks_in_windows);
   if (m.further.any())

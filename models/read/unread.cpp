@@ -60,8 +60,6 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"minimax_text_01", "some layers are lightning attention, a linear attention"},
     {"minimaxtext01", "some layers are lightning attention, a linear attention"},
     {"zamba", "layers share the weights of their attention"},
-    {"falcon_h1", "attention and a state space work side by side in a layer"},
-    {"falconh1", "attention and a state space work side by side in a layer"},
     {"persimmon", "heads of q and k have LayerNorms of their own"},
     {"gpt_neox_japanese", "attention's product into the residual has a bias in the last layer alone"},
     {"xglm", "positions are sines that are added to the tokens"},

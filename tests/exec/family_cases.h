@@ -336,6 +336,14 @@ inline std::vector<FamilyCase> family_cases() {
     for (models::BlockParts& parts : m.pattern) parts.feed = models::Feed::experts;
     m.experts = {.count = 4, .chosen = 2, .hidden = 24, .shared = 24, .normalised = true};
   };
+  // Both norms, 4 tensors of attention, 7 or 8 of a state space, 3 of an MLP.
+  for (const bool normed : {false, true})
+    all.push_back({normed ? "falcon_h1_normed" : "falcon_h1", Family::falcon_h1,
+                   [=](models::Model& m) { m.ssm.normed = normed; },
+                   [=](const ref::File& f, const std::vector<int>& ids) {
+                     return ref::falcon_h1(f, sizes(8), normed ? 2 : 0, ids);
+                   },
+                   3 + 2 * (2U + 4 + (normed ? 8 : 7) + 3)});
   for (const Family family : {Family::lfm2, Family::lfm2_moe}) {
     const bool experts = family == Family::lfm2_moe;
     all.push_back({experts ? "lfm2_moe" : "lfm2", family, [](models::Model& m) { m.experts.balance_bias = false; },

@@ -412,14 +412,23 @@ inline File renamed(const File& file, const std::vector<std::pair<std::string, s
 // -- state spaces: Mamba 2, Nemotron-H, Bamba, Granite 4 --------------------------------------------------------------
 
 struct StateSpaces {
-  std::size_t heads = 8, width = 8, groups = 2, state = 6, normed = 2;
+  std::size_t heads = 8, width = 8, groups = 2, state = 6, normed = 2;  ///< normed 0: gated alone
+  std::vector<double> scales = {};                                      ///< of z, x, B, C and dt
 };
 
 /// In the form that pairs tokens as attention does (Dao and Gu 2024, equation 3): the share of token j in token i is
 /// C_i B_j, times all decays after j.
 inline Matrix state_space(const File& f, const std::string& at, const StateSpaces& s, const Matrix& x) {
   const std::size_t inner = s.heads * s.width, bc = s.groups * s.state, mixed = inner + 2 * bc;
-  const Matrix all = linear(f, at + "in_proj", x);
+  Matrix all = linear(f, at + "in_proj", x);
+  if (!s.scales.empty())
+    for (std::size_t t = 0; t < x.rows; ++t)
+      for (std::size_t c = 0; c < all.columns; ++c)
+        all(t, c) *= s.scales.at(c < inner            ? 0
+                                 : c < 2 * inner      ? 1
+                                 : c < 2 * inner + bc ? 2
+                                 : c < inner + mixed  ? 3
+                                                      : 4);
   const Weights& taps = f.at(at + "conv1d.weight");
   const std::size_t width = taps.shape.at(2);
   Matrix conv(x.rows, mixed);
@@ -450,6 +459,7 @@ inline Matrix state_space(const File& f, const std::string& at, const StateSpace
     }
   }
   y = times(y, each(columns(all, 0, inner), silu));
+  if (s.normed == 0) return linear(f, at + "out_proj", y);
   const std::size_t run = inner / s.normed;
   for (std::size_t r = 0; r < y.rows; ++r)
     for (std::size_t first = 0; first < inner; first += run) {
@@ -521,6 +531,28 @@ inline Matrix lfm2(const File& f, const Sizes& s, const std::vector<int>& ids) {
                       }));
   }
   return unembed(f, "model.embed_tokens.weight", rms_norm(f, "model.embedding_norm", x, 1e-5));
+}
+
+/// Falcon-H1, with the multipliers of tests/exec/families.h: of a key and of attention's output together with those of
+/// its input.
+inline Matrix falcon_h1(const File& f, const Sizes& s, std::size_t normed, const std::vector<int>& ids) {
+  const auto times_all = [](const Matrix& of, double scale) { return each(of, [&](double v) { return scale * v; }); };
+  const StateSpaces ssm = {.normed = normed, .scales = {0.9, 1.1, 0.8, 1.2, 1.3}};
+  Matrix x = times_all(embedding(f, "model.embed_tokens.weight", ids), 2);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
+    const Matrix n = rms_norm(f, at + "input_layernorm", x, 1e-5);
+    const Matrix k = rotary(times_all(linear(f, heads + "k_proj", n), 1.4), s.dim, s.dim);
+    const Matrix q = rotary(linear(f, heads + "q_proj", n), s.dim, s.dim);
+    const Matrix h = linear(f, heads + "o_proj", attend(q, k, linear(f, heads + "v_proj", n), s.dim));
+    x = plus(x, plus(times_all(h, 0.7), times_all(state_space(f, at + "mamba.", ssm, n), 0.6)));
+    const Matrix m = rms_norm(f, at + "pre_ff_layernorm", x, 1e-5);
+    const std::string mlp = at + "feed_forward.";
+    const Matrix inner =
+        times(each(times_all(linear(f, mlp + "gate_proj", m), 1.5), silu), linear(f, mlp + "up_proj", m));
+    x = plus(x, times_all(linear(f, mlp + "down_proj", inner), 0.4));
+  }
+  return times_all(linear(f, "lm_head", rms_norm(f, "model.final_layernorm", x, 1e-5)), 0.5);
 }
 
 struct Bamba {

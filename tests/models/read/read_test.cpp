@@ -341,12 +341,12 @@ std::string small_glm(const std::string& more, const std::string& type = "glm_mo
 }
 
 TEST(HuggingFace, RefusesLayersThatShareAChoiceWithoutAPeriodAndWordsThatAreNone) {
-  for (const char* line :
-       {R"("indexer_types": ["shared", "full", "full", "shared"])", R"("index_topk_freq": 2)",
-        R"("indexer_types": ["full", "half", "full", "half"])", R"("index_topk_pattern": "FSFS")",
-        R"("rope_interleave": false)", R"("mlp_layer_types": ["dense", "sprase", "sparse", "sparse"])",
-        R"("mlp_layer_types": [{"a": 1}, "sparse", "sparse", "sparse"])"})
+  for (const char* line : {R"("indexer_types": ["shared", "full", "full", "shared"])", R"("index_topk_freq": 2)",
+                           R"("index_topk_pattern": "FSFS")", R"("rope_interleave": false)",
+                           R"("mlp_layer_types": ["dense", "sprase", "sparse", "sparse"])",
+                           R"("mlp_layer_types": [{"a": 1}, "sparse", "sparse", "sparse"])"})
     EXPECT_NE(refused(small_glm(std::string(", ") + line), "config.json").find("E0111"), std::string::npos) << line;
+  EXPECT_NE(refused(small_glm(R"(, "indexer_types": ["full", "half", "full", "half"])"), "config.json"), "(accepted)");
   for (const char* line : {R"("indexer_types": ["full", "full", "full", "full"])", R"("rope_interleave": true)",
                            R"("indexer_types": ["full", "shared", "full", "shared"])",
                            R"("mlp_layer_types": ["dense", "sparse", "sparse", "sparse"])"})

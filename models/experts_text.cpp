@@ -89,6 +89,8 @@ Indexer read_indexer(const Cursor& at) {
   indexer.heads = at.at("heads").integer(1, kMostWidth, 1);
   indexer.width = at.at("width").integer(1, kMostWidth, 1);
   indexer.chosen = at.at("chosen").integer(1, kMostSequence, 1);
+  indexer.every = at.optional("every").integer(1, kMostLayers, 1);
+  indexer.first = at.optional("first").integer(0, kMostLayers, 0);
   return indexer;
 }
 
@@ -156,6 +158,9 @@ void check_latent(const Cursor& root, Model& m) {
     root.error("E0112",
                fmt::format("an indexer's heads of {} columns, of which {} rotate", m.indexer.width, m.latent.rope),
                "width: that of the rotating columns, or more");
+  if (const Cursor indexer = root.optional("indexer"); m.indexer.any() && !m.indexer.chooses(0))
+    (indexer.exists() ? indexer : root)
+        .error("E0112", "the first layer has no layer before it whose choice it could read", "first: 1, or more");
   if (!m.latent.any()) return;
   const Cursor at = root.optional("latent_attention");
   const auto needs = [&](bool holds, const std::string& message, const std::string& help) {
@@ -195,7 +200,8 @@ std::string experts_text(const Experts& e, const Experts& usual, const std::stri
 
 std::string indexer_text(const Indexer& i, const std::string& margin) {
   if (!i.any()) return {};
-  return fmt::format("{}indexer: {{heads: {}, width: {}, chosen: {}}}\n", margin, i.heads, i.width, i.chosen);
+  const std::string shared = i.every > 1 ? fmt::format(", every: {}, first: {}", i.every, i.first) : "";
+  return fmt::format("{}indexer: {{heads: {}, width: {}, chosen: {}{}}}\n", margin, i.heads, i.width, i.chosen, shared);
 }
 
 std::string latent_text(const LatentAttention& l, const std::string& margin) {

@@ -88,6 +88,10 @@ enum class Family : std::uint8_t {
   glm_moe_dsa,
   qwen3_5,
   qwen3_5_moe,
+  mimo_v2,
+  lfm2,
+  lfm2_moe,
+  falcon_h1,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

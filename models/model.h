@@ -2,6 +2,7 @@
 /// Model: what is trained, as plain data. It knows neither devices nor seconds. Letters used for shapes everywhere: B
 /// sequences in a micro-batch, T tokens per sequence, C hidden width, H heads, G key/value heads, D head width, F width
 /// of the MLP, V vocabulary, n = B*T tokens.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,7 +54,11 @@ struct LatentAttention {
 struct Indexer {
   std::int64_t heads = 0, width = 0;  ///< of queries; all share one key of that width
   std::int64_t chosen = 0;            ///< tokens that a token reads; 0: no indexer
+  /// After the first `first` layers, which all choose, only the last of every `every` does; the layers between read
+  /// what was chosen before them, and have no indexer (GLM-5.2).
+  std::int64_t every = 1, first = 0;
   bool operator==(const Indexer&) const = default;
+  [[nodiscard]] bool chooses(std::int64_t layer) const { return layer < first || (layer - first + 1) % every == 0; }
   [[nodiscard]] bool any() const { return chosen > 0; }
 };
 
@@ -72,6 +77,7 @@ struct BlockVariant {
   BlockParts parts;
   bool sees_all = true;  ///< no window
   bool unrotated = false;
+  bool chooses = true;  ///< has the model's indexer, if that has one
   auto operator<=>(const BlockVariant&) const = default;
 };
 
@@ -85,6 +91,7 @@ struct Model {
   std::int64_t heads = 0;         ///< H
   std::int64_t kv_heads = 0;      ///< G; equals heads unless grouped-query attention
   std::int64_t head_dim = 0;      ///< D; usually hidden / heads
+  std::int64_t value_dim = 0;     ///< columns of a head of v where they are not D (MiMo-V2); 0: D
   std::int64_t ffn_hidden = 0;    ///< F
   std::int64_t vocab = 0;         ///< V as published, not padded
   std::int64_t max_sequence = 0;  ///< rows of the learned position table
@@ -111,24 +118,26 @@ struct Model {
   /// GPT-J; GPT-NeoX, Falcon), through one shared norm or one each.
   bool parallel = false;
   bool shared_norm = false;
-  bool output_norm = false;          ///< more norms after attention and MLP, before the residual (Gemma 2)
-  bool input_norm = true;            ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
-  bool embedding_norm = false;       ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
-  bool scaled_embedding = false;     ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
-  double embedding_scale = 1;        ///< token rows times this (Granite)
-  double residual_scale = 1;         ///< what a block's halves add to the residual times this (Granite)
-  double logit_scale = 1;            ///< logits times this (Granite, Command R)
-  bool qk_norm = false;              ///< RMSNorm of each head of q and k before rotation (Qwen3)
-  bool joint_qk_norm = false;        ///< with qk_norm: one RMSNorm over all heads of q, one over k's (OLMo 2)
-  bool late_qk_norm = false;         ///< with qk_norm: after the rotation (HunYuan)
-  double rotary_share = 1;           ///< the share of a head's columns that rotate, its first ones
-  std::int64_t position_offset = 0;  ///< rows of the position table before the first position (OPT: 2)
-  double attention_cap = 0;          ///< scores become cap tanh(score/cap) (Gemma 2); 0: no cap
-  double logit_cap = 0;              ///< the same for the logits
-  double query_scale = 0;            ///< scores are divided by its square root; 0: by that of head_dim
-  std::int64_t window = 0;           ///< how many tokens a token sees, itself included; 0: all before it
-  std::int64_t window_period = 0;    ///< every n-th layer sees all tokens (Gemma 2: 2); 0: none does
-  bool full_first = false;           ///< with window_period: each n-th layer from the first on (GPT-Neo)
+  bool output_norm = false;               ///< more norms after attention and MLP, before the residual (Gemma 2)
+  bool input_norm = true;                 ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
+  bool embedding_norm = false;            ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
+  bool scaled_embedding = false;          ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
+  double embedding_scale = 1;             ///< token rows times this (Granite)
+  double residual_scale = 1;              ///< what a block's halves add to the residual times this (Granite)
+  double logit_scale = 1;                 ///< logits times this (Granite, Command R)
+  bool qk_norm = false;                   ///< RMSNorm of each head of q and k before rotation (Qwen3)
+  bool joint_qk_norm = false;             ///< with qk_norm: one RMSNorm over all heads of q, one over k's (OLMo 2)
+  bool late_qk_norm = false;              ///< with qk_norm: after the rotation (HunYuan)
+  double rotary_share = 1;                ///< the share of a head's columns that rotate, its first ones
+  std::int64_t position_offset = 0;       ///< rows of the position table before the first position (OPT: 2)
+  double attention_cap = 0;               ///< scores become cap tanh(score/cap) (Gemma 2); 0: no cap
+  double logit_cap = 0;                   ///< the same for the logits
+  double query_scale = 0;                 ///< scores are divided by its square root; 0: by that of head_dim
+  std::int64_t window = 0;                ///< how many tokens a token sees, itself included; 0: all before it
+  std::int64_t window_period = 0;         ///< every n-th layer sees all tokens (Gemma 2: 2); 0: none does
+  bool full_first = false;                ///< with window_period: each n-th layer from the first on (GPT-Neo)
+  std::vector<std::int64_t> full_layers;  ///< in place of a period: the layers that see all tokens, in order
+  std::int64_t window_kv_heads = 0;       ///< G of layers with a window (MiMo-V2); 0: as the other layers
   /// For layers with a window, which then rotate at their own rates, never scaled (Gemma 3); 0: as the other layers.
   double window_theta = 0;
   std::int64_t unrotated_period = 0;  ///< every n-th layer does not rotate (SmolLM3, Llama 4: 4); 0: all do
@@ -143,8 +152,14 @@ struct Model {
   LatentAttention latent;        ///< in place of q, k and v made from the token; head_dim is then nope + rope
   Indexer indexer;               ///< of latent attention with a narrow vector for queries
   bool attention_gate = false;   ///< attention's output is scaled by a sigmoid of a product with the token (Qwen3-Next)
+  double value_scale = 1;        ///< attention's output times this (MiMo-V2)
+  double score_factor = 1;       ///< scores times this (Falcon-H1)
+  double gate_scale = 1;         ///< what a gated MLP's activation takes, times this (Falcon-H1)
+  double mlp_scale = 1;          ///< what an MLP adds to the residual, times this (Falcon-H1)
   bool attention_sinks = false;  ///< each head has a learned logit beside its scores (gpt-oss)
-  StateSpace ssm;                ///< of the blocks whose mixer keeps a state
+  bool sinks_in_windows = false;  ///< with attention_sinks: in layers with a window alone (MiMo-V2)
+  StateSpace ssm;                 ///< of the blocks whose mixer keeps a state
+  std::int64_t conv_taps = 0;  ///< tokens that a gated short convolution reads, its own included; 0: no block has one
   /// What each block consists of, repeated from the first block on; empty: attention, then an MLP or, where `experts`
   /// says so, experts.
   std::vector<BlockParts> pattern;
@@ -158,7 +173,22 @@ struct Model {
   /// All blocks: the last may be that of a module that predicts further.
   [[nodiscard]] std::int64_t blocks() const { return layers + further.modules; }
   [[nodiscard]] bool windowed(std::int64_t layer) const {
-    return window > 0 && (window_period == 0 || (layer + (full_first ? 0 : 1)) % window_period != 0);
+    if (window == 0 || !full_layers.empty())
+      return window > 0 && !std::binary_search(full_layers.begin(), full_layers.end(), layer);
+    return window_period == 0 || (layer + (full_first ? 0 : 1)) % window_period != 0;
+  }
+  /// Every layer sees all tokens.
+  void drop_window() {
+    window = window_period = 0, window_theta = 0;
+    full_first = false;
+    full_layers.clear();
+  }
+  [[nodiscard]] std::int64_t kv_heads_of(std::int64_t layer) const {
+    return window_kv_heads > 0 && windowed(layer) ? window_kv_heads : kv_heads;
+  }
+  [[nodiscard]] std::int64_t value_columns() const { return value_dim > 0 ? value_dim : head_dim; }
+  [[nodiscard]] bool has_sinks(std::int64_t layer) const {
+    return attention_sinks && (!sinks_in_windows || windowed(layer));
   }
   [[nodiscard]] bool rotates(std::int64_t layer) const {
     return positions == Positions::rope && (unrotated_period == 0 || (layer + 1) % unrotated_period != 0);
@@ -167,6 +197,8 @@ struct Model {
     if (!pattern.empty()) return pattern[static_cast<std::size_t>(layer) % pattern.size()];
     return {Mixer::attention, experts.in_layer(layer) ? Feed::experts : Feed::mlp};
   }
+  /// Whether some blocks read the tokens of a sequence one after another.
+  [[nodiscard]] bool reads_in_order() const { return ssm.any() || conv_taps > 0; }
   [[nodiscard]] bool has_experts(std::int64_t layer) const { return parts(layer).feed == Feed::experts; }
   /// How many of the first `count` blocks a predicate of their parts holds for.
   template <class Holds>
@@ -181,13 +213,14 @@ struct Model {
   }
   [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
     const BlockParts of = parts(layer);
-    if (of.mixer != Mixer::attention) return {of, true, true};
-    return {of, !windowed(layer), !rotates(layer)};
+    if (!attends(of.mixer)) return {of, true, true};
+    return {of, !windowed(layer), !rotates(layer), indexer.chooses(layer)};
   }
   /// Whether the model has several variants of blocks.
   [[nodiscard]] bool has_variants() const {
     const bool mixed = experts.any() && (experts.first_dense > 0 || experts.period > 1);
-    return mixed || pattern.size() > 1 || (window > 0 && window_period > 0) || unrotated_period > 0;
+    return mixed || pattern.size() > 1 || indexer.every > 1 ||
+           (window > 0 && (window_period > 0 || !full_layers.empty())) || unrotated_period > 0;
   }
   /// The columns of a head that rotate.
   [[nodiscard]] std::int64_t rotary_columns() const {

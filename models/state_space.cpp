@@ -11,7 +11,8 @@ struct HalfWord {
   std::string_view word;
   std::optional<char> letter;
 };
-constexpr std::array<HalfWord, 3> kMixers = {{{"attention", '*'}, {"mamba", 'M'}, {"delta", {}}}};
+constexpr std::array<HalfWord, 5> kMixers = {
+    {{"attention", '*'}, {"mamba", 'M'}, {"delta", {}}, {"conv", {}}, {"both", {}}}};
 constexpr std::array<HalfWord, 2> kFeeds = {{{"mlp", '-'}, {"experts", 'E'}}};
 
 template <class Half, std::size_t kWords, class Is>

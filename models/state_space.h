@@ -2,6 +2,8 @@
 /// Mixers that keep a state, and what the halves of a block are. A block has a mixer, which lets tokens see those
 /// before them, and then an MLP; each has a norm of its own before it and is added to the residual. A pattern may leave
 /// either out.
+#include <algorithm>
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -15,6 +17,8 @@ enum class Mixer : std::uint8_t {
   attention,
   mamba,  ///< a state space (Dao and Gu 2024)
   delta,  ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
+  conv,   ///< a gated short convolution (Liquid AI 2025, LFM2)
+  both,   ///< attention and a state space, which read one norm and are summed (Falcon-H1)
   none,
 };
 enum class Feed : std::uint8_t { mlp, experts, none };
@@ -28,10 +32,13 @@ struct BlockParts {
 
 /// Whether it takes tokens one after another into a state of fixed size.
 [[nodiscard]] constexpr bool keeps_state(Mixer mixer) {
-  return mixer == Mixer::mamba || mixer == Mixer::delta;
+  return mixer == Mixer::mamba || mixer == Mixer::delta || mixer == Mixer::both;
 }
-/// "mamba", "delta", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp". Nothing for other
-/// words.
+[[nodiscard]] constexpr bool attends(Mixer mixer) {
+  return mixer == Mixer::attention || mixer == Mixer::both;
+}
+/// "mamba", "delta", "conv", "both", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp".
+/// Nothing for other words.
 [[nodiscard]] std::optional<BlockParts> parts_of(std::string_view word);
 [[nodiscard]] std::string word_of(const BlockParts& parts);
 /// The letters of Nemotron-H's patterns: M, *, -, E.
@@ -54,8 +61,14 @@ struct StateSpace {
   std::int64_t chunk = 256;      ///< tokens of a chunk of the chunked form
   std::int64_t norm_groups = 0;  ///< of Mamba-2: runs of columns that the norm takes by themselves; 0: `groups`
   bool conv_bias = true;
+  bool normed = true;    ///< of Mamba-2: a norm behind the gate; false: the gate alone (Falcon-H1)
+  double out_scale = 1;  ///< the mixer's result times this (Falcon-H1)
+  std::array<double, 5> scales = {1, 1, 1, 1, 1};  ///< of Mamba-2's z, x, B, C and dt, before all else (Falcon-H1)
   bool operator==(const StateSpace&) const = default;
   [[nodiscard]] bool any() const { return heads > 0; }
+  [[nodiscard]] bool scaled() const {
+    return std::any_of(scales.begin(), scales.end(), [](double one) { return one != 1; });
+  }
   [[nodiscard]] std::int64_t inner() const { return heads * width; }
   [[nodiscard]] std::int64_t normed_runs() const { return norm_groups > 0 ? norm_groups : groups; }
 };

@@ -2,6 +2,7 @@
 #include "models/state_space_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -25,6 +26,15 @@ StateSpace read_state_space(const Cursor& at) {
   s.chunk = at.optional("chunk").integer(1, kMostSequence, s.chunk);
   s.norm_groups = at.optional("norm_groups").integer(0, kMostWidth, s.norm_groups);
   s.conv_bias = at.optional("conv_bias").boolean(s.conv_bias);
+  s.normed = at.optional("normed").boolean(s.normed);
+  constexpr double kLeast = -1e6, kMost = 1e6;
+  s.out_scale = at.optional("out_scale").number(kLeast, kMost, s.out_scale);
+  if (const Cursor scales = at.optional("scales"); scales.exists()) {
+    const std::vector<Cursor> all = scales.one_or_many();
+    if (all.size() != s.scales.size())
+      scales.error("E0105", "`scales` are of z, x, B, C and dt", "scales: [1, 1, 1, 1, 1]");
+    for (std::size_t i = 0; i < all.size() && i < s.scales.size(); ++i) s.scales[i] = all[i].number(kLeast, kMost, 1);
+  }
   return s;
 }
 
@@ -34,8 +44,9 @@ std::vector<BlockParts> read_pattern(const Cursor& at) {
     const std::string word = one.text();
     const auto parts = parts_of(word);
     if (!parts)
-      one.error("E0105", fmt::format("{} is no kind of block", base::quoted(word)),
-                "mamba, delta, attention, mlp or experts, or a mixer and what follows it, such as mamba+mlp");
+      one.error(
+          "E0105", fmt::format("{} is no kind of block", base::quoted(word)),
+          "mamba, delta, conv, both, attention, mlp or experts, or a mixer and what follows it, such as mamba+mlp");
     blocks.push_back(parts.value_or(BlockParts{}));
   }
   return shortest_period(std::move(blocks));
@@ -52,6 +63,12 @@ void check_pattern(const Cursor& root, const Model& m) {
         keeps ? "blocks of the pattern are state spaces or gated delta networks, whose sizes are missing"
               : "sizes of a state space, but no block of the pattern is one",
         "state_space: {heads: 128, width: 64, groups: 8, state: 128}, and pattern: [mamba, mlp]");
+  const bool convolves = has([](const BlockParts& one) { return one.mixer == Mixer::conv; });
+  needs("conv_taps", convolves == (m.conv_taps > 0),
+        convolves ? "blocks of the pattern are short convolutions, whose number of taps is missing"
+                  : "taps of a short convolution, but no block of the pattern is one",
+        "conv_taps: 3, and pattern: [conv+mlp, attention+mlp]");
+  needs("causal", m.causal || !convolves, "a short convolution reads the tokens before one", "causal: true");
   if (m.ssm.any()) {
     const StateSpace& s = m.ssm;
     needs("state_space", s.heads % s.groups == 0 && s.inner() % s.normed_runs() == 0,
@@ -62,8 +79,11 @@ void check_pattern(const Cursor& root, const Model& m) {
           fmt::format("{} heads of width {}, and {} groups of state {}, are wider than {}", s.heads, s.width, s.groups,
                       s.state, kMostWidth),
           "");
-    needs("state_space", s.norm_groups == 0 || has([](const BlockParts& one) { return one.mixer == Mixer::mamba; }),
-          "the norm of a gated delta network takes each head by itself", "leave norm_groups out");
+    const bool plain = s.norm_groups == 0 && s.normed && !s.scaled() && s.out_scale == 1;
+    needs("state_space",
+          plain || has([](const BlockParts& one) { return one.mixer == Mixer::mamba || one.mixer == Mixer::both; }),
+          "the norm of a gated delta network takes each head by itself, and nothing is scaled",
+          "leave norm_groups, normed, scales and out_scale out");
     needs("causal", m.causal, "a state space reads a sequence from its beginning", "causal: true");
   }
   if (m.pattern.empty()) return;
@@ -85,6 +105,9 @@ std::string state_space_text(const StateSpace& s, const std::string& margin) {
                                 margin, s.heads, s.width, s.groups, s.state, s.taps, s.chunk);
   if (s.norm_groups > 0) out += fmt::format(", norm_groups: {}", s.norm_groups);
   if (!s.conv_bias) out += ", conv_bias: false";
+  if (!s.normed) out += ", normed: false";
+  if (s.out_scale != 1) out += fmt::format(", out_scale: {}", s.out_scale);
+  if (s.scaled()) out += fmt::format(", scales: [{}]", fmt::join(s.scales, ", "));
   return out + "}\n";
 }
 

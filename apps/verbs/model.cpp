@@ -63,24 +63,37 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   row("heads", model->heads == model->kv_heads
                    ? std::to_string(model->heads)
                    : fmt::format("{}, {} of keys and values", model->heads, model->kv_heads));
+  if (model->window_kv_heads > 0 || model->value_dim > 0)
+    row("columns of a head",
+        fmt::format("{}, of values {}{}", model->head_dim, model->value_columns(),
+                    model->window_kv_heads > 0
+                        ? fmt::format("; {} of keys and values where there is a window", model->window_kv_heads)
+                        : ""));
   const auto blocks_with = [&](auto&& holds) {
     return base::count_of(model->blocks_with(model->layers, holds), "layer");
   };
   using models::BlockParts;
   if (!model->pattern.empty()) {
-    row("attention", "in " + blocks_with([](const BlockParts& one) { return one.mixer == models::Mixer::attention; }));
+    row("attention", "in " + blocks_with([](const BlockParts& one) { return models::attends(one.mixer); }));
     row("MLP", "in " + blocks_with([](const BlockParts& one) { return one.feed == models::Feed::mlp; }));
   }
   for (const auto& [mixer, title] :
        {std::pair{models::Mixer::mamba, "state space"}, {models::Mixer::delta, "gated delta network"}}) {
-    const auto has = [mixer = mixer](const BlockParts& one) { return one.mixer == mixer; };
+    const auto has = [mixer = mixer](const BlockParts& one) {
+      return one.mixer == mixer || (one.mixer == models::Mixer::both && mixer == models::Mixer::mamba);
+    };
     if (const models::StateSpace& s = model->ssm; model->blocks_with(model->layers, has) > 0)
       row(title, fmt::format("{} of {} columns in {}, state {}, in {}", base::count_of(s.heads, "head"), s.width,
                              base::count_of(s.groups, "group"), s.state, blocks_with(has)));
   }
+  if (model->conv_taps > 0)
+    row("short convolution", fmt::format("{} taps, in {}", model->conv_taps, blocks_with([](const BlockParts& one) {
+                                           return one.mixer == models::Mixer::conv;
+                                         })));
   if (const models::Indexer& i = model->indexer; i.any())
     row("attention reads",
-        fmt::format("{} tokens, chosen by {} of {} columns", i.chosen, base::count_of(i.heads, "small head"), i.width));
+        fmt::format("{} tokens, chosen by {} of {} columns{}", i.chosen, base::count_of(i.heads, "small head"), i.width,
+                    i.every > 1 ? fmt::format(", in one of {} layers after the first {}", i.every, i.first) : ""));
   row("MLP width", std::to_string(model->ffn_hidden));
   if (const models::Experts& e = model->experts; e.any())
     row("experts", fmt::format("{} of {}, {} wide{}{}, in {}", e.chosen, e.count, e.hidden,

@@ -155,17 +155,17 @@ class FrameworkLives {
   void composed(const models::Op& op) {
     using K = models::OpKind;
     const bool gated = op.kind == K::swiglu || op.kind == K::gate;
-    const auto heads = static_cast<double>(op.heads), keys = static_cast<double>(op.kv_heads);
-    const auto share = [&](double of) {  // of q, k and v
+    const auto share = [&](double columns) {  // of q, k and v
       const Life qkv = life_read(op, 0);
-      keep(qkv, qkv.bytes * of / (heads + 2 * keys));
+      keep(qkv, qkv.bytes * columns / static_cast<double>(models::packed_columns(op)));
     };
     if (recipe_.composes_gates && gated) {  // within the kernel: gone and made again with what it makes
       Life gate = life_read(op, 0);
       gate.dropped = gate.dropped || life_made(op, 0).dropped;
       keep(gate, life_made(op, 0).bytes);
     }
-    if (recipe_.repeats_keys && op.kind == K::attention) share(2 * (heads - keys));
+    if (recipe_.repeats_keys && op.kind == K::attention)
+      share(static_cast<double>((op.heads / op.kv_heads - 1) * models::key_value_columns(op)));
     if (!recipe_.gathers_rows || op.kind != K::dispatch) return;
     const Life rows = life_made(op, 0);
     keep(rows, rows.bytes);

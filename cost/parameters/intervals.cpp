@@ -90,7 +90,7 @@ Ground ground_of(const std::string& stack, const clusters::Device& device, bool 
 }
 
 Setting setting_of(const clusters::Cluster& cluster, const models::Model& model) {
-  return {&cluster.device(), model.experts.any(), model.lora.any(), model.ssm.any(), model.indexer.any()};
+  return {&cluster.device(), model.experts.any(), model.lora.any(), model.reads_in_order(), model.indexer.any()};
 }
 
 bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting) {
@@ -151,7 +151,7 @@ std::string grounds_text(const Intervals& intervals, const std::string& stack) {
 
 /// Why a stack's runs say little about this one: "none of them like this one (they were of H100-SXM5-80GB)".
 std::string unlike_text(const Intervals& intervals, const std::string& stack, const Setting& setting) {
-  if (setting.states) return "none of them of state spaces or gated delta networks";
+  if (setting.states) return "none of them of state spaces, gated delta networks or short convolutions";
   if (setting.indexed) return "none of them of attention to chosen tokens";
   Setting whole = setting, other = setting;
   whole.adapters = false;

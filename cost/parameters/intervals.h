@@ -55,7 +55,7 @@ struct Setting {
   const clusters::Device* device = nullptr;
   bool mixture = false;
   bool adapters = false;  ///< only adapters train (models/lora.h)
-  bool states = false;    ///< of state spaces or gated delta networks, of which nobody's measured run is among the rows
+  bool states = false;    ///< of mixers that read in order, of which nobody's measured run is among the rows
   bool indexed = false;   ///< attention reads chosen tokens alone: likewise
 };
 [[nodiscard]] Setting setting_of(const clusters::Cluster& cluster, const models::Model& model);

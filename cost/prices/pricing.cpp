@@ -26,7 +26,7 @@ namespace {
 
 /// What an op's price depends on; everything else (operands, loss scale) is left out.
 struct OpKey {
-  std::array<std::int64_t, 20> sizes;
+  std::array<std::int64_t, 21> sizes;
   double expected;
   std::uint64_t flags;
   bool operator==(const OpKey&) const = default;
@@ -65,9 +65,9 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint64_t>(op.function) << 40 | static_cast<std::uint64_t>(op.stochastic) << 48 |
       static_cast<std::uint64_t>(op.four_bits) << 49 | static_cast<std::uint64_t>(op.joint) << 50 |
       static_cast<std::uint64_t>(op.ssm.delta) << 51;
-  return {{op.m,        op.n,        op.k,         op.batch,    op.sequence,  op.heads,          op.kv_heads,
-           op.head_dim, op.capacity, op.window,    op.rotary,   op.ring_step, op.slots,          op.experts,
-           op.chosen,   op.context,  op.ssm.state, op.ssm.taps, op.ssm.chunk, op.ssm.norm_groups},
+  return {{op.m,        op.n,        op.k,         op.batch,    op.sequence,  op.heads,           op.kv_heads,
+           op.head_dim, op.capacity, op.window,    op.rotary,   op.ring_step, op.slots,           op.experts,
+           op.chosen,   op.context,  op.ssm.state, op.ssm.taps, op.ssm.chunk, op.ssm.norm_groups, op.value_dim},
           op.expected,
           flags};
 }

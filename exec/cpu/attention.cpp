@@ -16,6 +16,7 @@ namespace {
 
 struct Shape {
   std::int64_t batch, sequence, heads, kv_heads, dim;
+  std::int64_t value_dim;  ///< of v and y
   std::int64_t per_group;  ///< query heads that share a key/value head
   std::int64_t width;      ///< of a packed row
   std::int64_t out_width;  ///< of a row of y
@@ -30,9 +31,10 @@ struct Shape {
         heads(op.heads),
         kv_heads(op.kv_heads),
         dim(op.head_dim),
+        value_dim(models::value_columns(op)),
         per_group(op.kv_heads > 0 ? op.heads / op.kv_heads : 0),
-        width((op.heads + 2 * op.kv_heads) * op.head_dim),
-        out_width(op.heads * op.head_dim),
+        width(models::packed_columns(op)),
+        out_width(op.heads * value_dim),
         block(std::min<std::int64_t>(op.causal ? 64 : 128, op.sequence)),
         blocks(block > 0 ? (op.sequence + block - 1) / block : 0),
         window(op.window),
@@ -49,7 +51,8 @@ struct Shape {
   [[nodiscard]] std::int64_t keys(std::int64_t end) const { return causal ? end : sequence; }
   [[nodiscard]] std::int64_t query(std::int64_t head) const { return head * dim; }
   [[nodiscard]] std::int64_t key(std::int64_t group) const { return (heads + group) * dim; }
-  [[nodiscard]] std::int64_t value(std::int64_t group) const { return (heads + kv_heads + group) * dim; }
+  [[nodiscard]] std::int64_t value(std::int64_t group) const { return (heads + kv_heads) * dim + group * value_dim; }
+  [[nodiscard]] std::int64_t output(std::int64_t head) const { return head * value_dim; }
   /// How many units of work, of `products` multiply-adds each, are worth giving to another thread.
   [[nodiscard]] static std::int64_t chunk(std::int64_t products) {
     return std::max<std::int64_t>(1, (std::int64_t{1} << 19) / std::max<std::int64_t>(1, products));
@@ -106,8 +109,9 @@ void run_attention(Machine& machine, const Call& call) {
             for (std::int64_t i = 0; i < keys; ++i) left[i] = p[i] * scratch[area + from + i];
           }
           const float* weights = masks.any() ? scratch : scores;
-          gemm(false, false, end - begin, s.dim, keys, 1.0F, weights, ld, packed + from * s.width + s.value(group),
-               s.width, 0.0F, y + (b * s.sequence + begin) * s.out_width + s.query(head), s.out_width);
+          gemm(false, false, end - begin, s.value_dim, keys, 1.0F, weights, ld,
+               packed + from * s.width + s.value(group), s.width, 0.0F,
+               y + (b * s.sequence + begin) * s.out_width + s.output(head), s.out_width);
         }
       });
 }
@@ -167,9 +171,9 @@ struct GradBlock {
       gemm(false, true, rows, keys, s.dim, 1.0F, q, s.width, k, s.width, 0.0F, slopes, keys);
       bends.cap_slopes(kernels, slopes, rows * keys, slopes);
     }
-    gemm(false, true, rows, keys, s.dim, 1.0F, dy_rows, s.out_width, v, s.width, 0.0F, dscores, keys);
+    gemm(false, true, rows, keys, s.value_dim, 1.0F, dy_rows, s.out_width, v, s.width, 0.0F, dscores, keys);
     for (std::int64_t row = 0; row < rows; ++row) {
-      const float subtrahend = kernels.dot(dy_rows + row * s.out_width, y + (begin + row) * s.out_width, s.dim);
+      const float subtrahend = kernels.dot(dy_rows + row * s.out_width, y + (begin + row) * s.out_width, s.value_dim);
       if (sinks.any()) *dsink -= share_of_sink(p + row * ld, keys, begin + row) * static_cast<double>(subtrahend);
       if (masks.any()) {
         masks.of_scores(kernels, sequence, head, begin + row, from + keys, factors);
@@ -190,7 +194,7 @@ struct GradBlock {
     float* dk = dpacked + from * s.width + s.key(group);
     float* dv = dpacked + from * s.width + s.value(group);
     gemm(true, false, keys, s.dim, rows, 1.0F, dscores, keys, q, s.width, beta, dk, s.width);
-    gemm(true, false, keys, s.dim, rows, 1.0F, p, ld, dy_rows, s.out_width, beta, dv, s.width);
+    gemm(true, false, keys, s.value_dim, rows, 1.0F, p, ld, dy_rows, s.out_width, beta, dv, s.width);
   }
 };
 
@@ -223,10 +227,10 @@ void run_attention_grad(Machine& machine, const Call& call) {
           const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
           for (std::int64_t row = 0; s.window > 0 && row < s.sequence; ++row) {  // with a window no block sees all keys
             clear(dqkv + (b * s.sequence + row) * s.width + s.key(group), s.dim);
-            clear(dqkv + (b * s.sequence + row) * s.width + s.value(group), s.dim);
+            clear(dqkv + (b * s.sequence + row) * s.width + s.value(group), s.value_dim);
           }
           for (std::int64_t head = group * s.per_group; head < (group + 1) * s.per_group; ++head) {
-            const std::int64_t y_offset = b * s.sequence * s.out_width + s.query(head);
+            const std::int64_t y_offset = b * s.sequence * s.out_width + s.output(head);
             const GradBlock block{s,
                                   machine.kernels,
                                   flash,

@@ -284,6 +284,9 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::delta_rule_grad: return run_delta_rule_grad(machine_, call);
     case OpKind::output_gate: return run_output_gate(machine_, call);
     case OpKind::output_gate_grad: return run_output_gate_grad(machine_, call);
+    case OpKind::scale_columns: return run_scale_columns(machine_, call);
+    case OpKind::gated_conv: return run_gated_conv(machine_, call);
+    case OpKind::gated_conv_grad: return run_gated_conv_grad(machine_, call);
     case OpKind::choose_tokens:
     case OpKind::choose_tokens_grad: ENSURE(false, "{} is predicted, and not executed", models::name_of(call.op.kind));
   }

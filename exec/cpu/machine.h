@@ -244,5 +244,8 @@ void run_delta_rule(Machine&, const Call&);  // operators_delta_rule.cpp
 void run_delta_rule_grad(Machine&, const Call&);
 void run_output_gate(Machine&, const Call&);
 void run_output_gate_grad(Machine&, const Call&);
+void run_scale_columns(Machine&, const Call&);
+void run_gated_conv(Machine&, const Call&);  // operators_convolution.cpp
+void run_gated_conv_grad(Machine&, const Call&);
 
 }  // namespace orrery::exec

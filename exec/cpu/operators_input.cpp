@@ -92,7 +92,7 @@ void run_rope(Machine& machine, const Call& call, bool backward) {
   const std::int64_t n = op.batch * op.sequence, d = op.head_dim, turned = op.rotary > 0 ? op.rotary : d;
   const std::int64_t half = turned / 2;
   ENSURE(turned % 2 == 0 && turned <= d, "rope turns pairs, but of {} elements of a head {}", d, turned);
-  const std::int64_t width = (op.heads + 2 * op.kv_heads) * d;
+  const std::int64_t width = models::packed_columns(op), values = op.kv_heads * models::value_columns(op);
   const float* x = call.input(0, n * width);
   float* y = call.output(0, n * width);
   const RopeTable& table = machine.rope.get(op.sequence * op.context, turned, op.epsilon, op.rope_scaling);
@@ -112,7 +112,7 @@ void run_rope(Machine& machine, const Call& call, bool backward) {
         }
         if (x != y) std::copy(source + turned, source + d, target + turned);
       }
-      if (x != y) std::memcpy(target, source, static_cast<std::size_t>(op.kv_heads * d) * sizeof(float));
+      if (x != y) std::memcpy(target, source, static_cast<std::size_t>(values) * sizeof(float));
     }
   });
 }

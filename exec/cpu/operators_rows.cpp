@@ -168,12 +168,32 @@ void run_gate_grad(Machine& machine, const Call& call) {
   });
 }
 
+void run_scale_columns(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, m = call.op.m;
+  const models::ScaledRuns& runs = call.op.runs;
+  const float* x = call.input(0, n * m);
+  float* y = call.output(0, n * m);
+  machine.pool.each(n, rows_per_chunk(m), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* from = x + row * m;
+      float* to = y + row * m;
+      std::int64_t done = 0;
+      for (std::size_t run = 0; run < runs.columns.size(); ++run) {
+        const auto factor = static_cast<float>(runs.factors[run]);
+        for (std::int64_t i = done; i < done + runs.columns[run]; ++i) to[i] = factor * from[i];
+        done += runs.columns[run];
+      }
+      if (from != to) std::copy_n(from + done, m - done, to + done);
+    }
+  });
+}
+
 // A token's heads of q and k count as rows of D, or all of q as one row and all of k.
 void run_head_norm(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
   const models::NormedRuns runs = models::normed_runs(op);
   const std::int64_t n = op.batch * op.sequence, k = runs.of_q * runs.q_width, v = runs.width();
-  const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
+  const std::int64_t values = op.kv_heads * models::value_columns(op), width = v + values;
   const float epsilon = static_cast<float>(op.epsilon);
   const float* x = call.input(0, n * width);
   const float* given_q = call.optional_input(1, runs.q_width);
@@ -199,7 +219,7 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
   const models::NormedRuns runs = models::normed_runs(op);
   const std::int64_t n = op.batch * op.sequence, k = runs.of_q * runs.q_width, v = runs.width();
-  const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
+  const std::int64_t values = op.kv_heads * models::value_columns(op), width = v + values;
   const float* dy = call.input(0, n * width);
   const float* x = call.input(1, n * width);
   const float* given_q = call.optional_input(2, runs.q_width);

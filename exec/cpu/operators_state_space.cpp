@@ -213,7 +213,32 @@ void run_state_scan_grad(Machine& machine, const Call& call) {
   });
 }
 
+namespace {
+
+// y silu(z), without a norm; with `gradient` from that of the result to those of y and z.
+void gate_alone(Machine& machine, const Call& call, bool gradient) {
+  const ScanSizes s(call.op);
+  const std::size_t first = gradient ? 1 : 0;
+  const float* dout = gradient ? call.input(0, s.rows() * s.inner) : nullptr;
+  const float* y = call.input(first, s.rows() * s.inner);
+  const float* projected = call.input(first + 1, s.rows() * s.projected);
+  float* out = call.output(0, s.rows() * s.inner);
+  float* dprojected = gradient ? call.output(1, s.rows() * s.projected) : nullptr;
+  machine.pool.each(s.rows(), rows_per_chunk(s.inner), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t i = 0; i < s.inner; ++i) {
+        const std::int64_t at = row * s.inner + i;
+        const float z = projected[row * s.projected + i], sigma = logistic(z);
+        out[at] = (gradient ? dout : y)[at] * z * sigma;
+        if (gradient) dprojected[row * s.projected + i] = dout[at] * y[at] * sigma * (1 + z * (1 - sigma));
+      }
+  });
+}
+
+}  // namespace
+
 void run_gated_norm(Machine& machine, const Call& call) {
+  if (call.op.ssm.norm_groups == 0) return gate_alone(machine, call, false);
   const NormSizes n(call.op);
   const ScanSizes& s = n.s;
   const float* y = call.input(0, s.rows() * s.inner);
@@ -241,6 +266,7 @@ void run_gated_norm(Machine& machine, const Call& call) {
 }
 
 void run_gated_norm_grad(Machine& machine, const Call& call) {
+  if (call.op.ssm.norm_groups == 0) return gate_alone(machine, call, true);
   const NormSizes n(call.op);
   const ScanSizes& s = n.s;
   const float* gradient = call.input(0, s.rows() * s.inner);

@@ -17,7 +17,7 @@ namespace orrery::exec {
 namespace {
 
 struct RingBlock {
-  std::int64_t batch, sequence, heads, kv_heads, dim, per_group;
+  std::int64_t batch, sequence, heads, kv_heads, dim, value_dim, per_group;
   std::int64_t width, kv_width, out_width;  ///< of a row of qkv, of kv and of y
   // What the mask keeps: these queries and keys; in the own block, the triangle.
   std::int64_t first_query = 0, keys = 0;
@@ -29,10 +29,11 @@ struct RingBlock {
         heads(op.heads),
         kv_heads(op.kv_heads),
         dim(op.head_dim),
+        value_dim(models::value_columns(op)),
         per_group(op.heads / op.kv_heads),
-        width((op.heads + 2 * op.kv_heads) * op.head_dim),
-        kv_width(2 * op.kv_heads * op.head_dim),
-        out_width(op.heads * op.head_dim),
+        width(models::packed_columns(op)),
+        kv_width(models::key_value_columns(op)),
+        out_width(op.heads * value_dim),
         keys(op.sequence) {
     ENSURE(op.context > 1 && op.ring_step < op.context && op.sequence % 2 == 0, "ring step {} of {} over {} tokens",
            op.ring_step, op.context, op.sequence);
@@ -47,7 +48,7 @@ struct RingBlock {
   [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
   [[nodiscard]] std::int64_t queries() const { return sequence - first_query; }
   [[nodiscard]] std::int64_t key(std::int64_t group) const { return group * dim; }
-  [[nodiscard]] std::int64_t value(std::int64_t group) const { return (kv_heads + group) * dim; }
+  [[nodiscard]] std::int64_t value(std::int64_t group) const { return kv_heads * dim + group * value_dim; }
   [[nodiscard]] std::int64_t seen(std::int64_t row) const { return triangle ? row + 1 : keys; }
 };
 
@@ -79,16 +80,16 @@ void run_ring_attention(Machine& machine, const Call& call) {
   const Sinks sinks(call, 2);
   machine.pool.each(s.batch * s.heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
     const std::int64_t rows = s.queries();
-    float* scores = machine.scratch.get(thread, rows * (s.keys + s.dim) + (masks.any() ? s.keys : 0));
+    float* scores = machine.scratch.get(thread, rows * (s.keys + s.value_dim) + (masks.any() ? s.keys : 0));
     float* out = scores + rows * s.keys;
-    float* factors = out + rows * s.dim;
+    float* factors = out + rows * s.value_dim;
     for (std::int64_t unit = first; unit < last; ++unit) {
       const std::int64_t b = unit / s.heads, head = unit % s.heads, group = head / s.per_group;
       const float* block = kv + b * s.sequence * s.kv_width;
       gemm(false, true, rows, s.keys, s.dim, 1.0F, qkv + (b * s.sequence + s.first_query) * s.width + head * s.dim,
            s.width, block + s.key(group), s.kv_width, 0.0F, scores, s.keys);
       float* lse = saved + unit * s.sequence + s.first_query;
-      float* target = y + (b * s.sequence + s.first_query) * s.out_width + head * s.dim;
+      float* target = y + (b * s.sequence + s.first_query) * s.out_width + head * s.value_dim;
       std::vector<float> sums(static_cast<std::size_t>(rows));
       for (std::int64_t row = 0; row < rows; ++row) {
         float* p = scores + row * s.keys;
@@ -101,14 +102,14 @@ void run_ring_attention(Machine& machine, const Call& call) {
         masks.of_scores(machine.kernels, b, head, s.first_query + row, owner_of(call), s.keys, factors);
         apply(factors, p, s.keys);
       }
-      gemm(false, false, rows, s.dim, s.keys, 1.0F, scores, s.keys, block + s.value(group), s.kv_width, 0.0F, out,
-           s.dim);
+      gemm(false, false, rows, s.value_dim, s.keys, 1.0F, scores, s.keys, block + s.value(group), s.kv_width, 0.0F, out,
+           s.value_dim);
       for (std::int64_t row = 0; row < rows; ++row) {
         const float sum = sums[static_cast<std::size_t>(row)];
         if (call.op.accumulate) {
-          merge(target + row * s.out_width, out + row * s.dim, s.dim, lse[row], sum);
+          merge(target + row * s.out_width, out + row * s.value_dim, s.value_dim, lse[row], sum);
         } else {
-          std::copy_n(out + row * s.dim, s.dim, target + row * s.out_width);
+          std::copy_n(out + row * s.value_dim, s.value_dim, target + row * s.out_width);
           lse[row] = sum;
         }
       }
@@ -146,22 +147,22 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
       float* dv = dkv + b * s.sequence * s.kv_width + s.value(group);
       for (std::int64_t row = 0; row < s.sequence; ++row) {
         std::fill_n(dk + row * s.kv_width, s.dim, 0.0F);
-        std::fill_n(dv + row * s.kv_width, s.dim, 0.0F);
+        std::fill_n(dv + row * s.kv_width, s.value_dim, 0.0F);
       }
       for (std::int64_t head = group * s.per_group; head < (group + 1) * s.per_group; ++head) {
         const std::int64_t at = b * s.sequence + s.first_query;
         const float* q = qkv + at * s.width + head * s.dim;
-        const float* dout = dy + at * s.out_width + head * s.dim;
-        const float* out = y + at * s.out_width + head * s.dim;
+        const float* dout = dy + at * s.out_width + head * s.value_dim;
+        const float* out = y + at * s.out_width + head * s.value_dim;
         const float* lse = saved + (b * s.heads + head) * s.sequence + s.first_query;
         gemm(false, true, rows, s.keys, s.dim, 1.0F, q, s.width, k, s.kv_width, 0.0F, p, s.keys);
-        gemm(false, true, rows, s.keys, s.dim, 1.0F, dout, s.out_width, v, s.kv_width, 0.0F, dp, s.keys);
+        gemm(false, true, rows, s.keys, s.value_dim, 1.0F, dout, s.out_width, v, s.kv_width, 0.0F, dp, s.keys);
         for (std::int64_t row = 0; row < rows; ++row) {
           const std::int64_t seen = s.seen(row);
           bends.bend(machine.kernels, p + row * s.keys, seen, head, 0, bends.capped() ? slopes : nullptr);
           machine.kernels.probabilities_row(p + row * s.keys, seen, bends.left(), lse[row]);
           std::fill(p + row * s.keys + seen, p + (row + 1) * s.keys, 0.0F);
-          const float subtrahend = machine.kernels.dot(dout + row * s.out_width, out + row * s.out_width, s.dim);
+          const float subtrahend = machine.kernels.dot(dout + row * s.out_width, out + row * s.out_width, s.value_dim);
           if (sinks.any())
             dsinks[static_cast<std::size_t>(b * s.heads + head)] -=
                 std::exp(static_cast<double>(sinks.of(head) - lse[row])) * static_cast<double>(subtrahend);
@@ -176,7 +177,7 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
         gemm(false, false, rows, s.dim, s.keys, 1.0F, dp, s.keys, k, s.kv_width, keep,
              dqkv + at * s.width + head * s.dim, s.width);
         gemm(true, false, s.keys, s.dim, rows, 1.0F, dp, s.keys, q, s.width, 1.0F, dk, s.kv_width);
-        gemm(true, false, s.keys, s.dim, rows, 1.0F, p, s.keys, dout, s.out_width, 1.0F, dv, s.kv_width);
+        gemm(true, false, s.keys, s.value_dim, rows, 1.0F, p, s.keys, dout, s.out_width, 1.0F, dv, s.kv_width);
       }
     }
   });
@@ -185,7 +186,7 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
 
 void run_split_kv(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
-  const std::int64_t n = op.batch * op.sequence, kv = 2 * op.kv_heads * op.head_dim, q = op.heads * op.head_dim;
+  const std::int64_t n = op.batch * op.sequence, kv = models::key_value_columns(op), q = op.heads * op.head_dim;
   const float* qkv = call.input(0, n * (q + kv));
   float* out = call.output(0, n * kv);
   machine.pool.each(n, rows_per_chunk(kv), [&](std::int64_t begin, std::int64_t end, int) {
@@ -195,7 +196,7 @@ void run_split_kv(Machine& machine, const Call& call) {
 
 void run_merge_kv(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
-  const std::int64_t n = op.batch * op.sequence, kv = 2 * op.kv_heads * op.head_dim, q = op.heads * op.head_dim;
+  const std::int64_t n = op.batch * op.sequence, kv = models::key_value_columns(op), q = op.heads * op.head_dim;
   const float* dkv = call.input(0, n * kv);
   float* dqkv = call.output(0, n * (q + kv));
   machine.pool.each(n, rows_per_chunk(kv), [&](std::int64_t begin, std::int64_t end, int) {

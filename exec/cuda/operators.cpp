@@ -398,12 +398,12 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::rope_grad: return typed([&]<class T>(std::type_identity<T>) { run_rope<T>(call); });
     case OpKind::attention:
     case OpKind::attention_grad:
-      refuse_sinks(op);
+      refuse_attention(op);
       if (attention_by_cudnn(call)) return;
       return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
     case OpKind::ring_attention:
     case OpKind::ring_attention_grad:
-      refuse_sinks(op);
+      refuse_attention(op);
       if (attention_by_cudnn(call)) return;
       return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
     case OpKind::split_kv:
@@ -527,6 +527,9 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::output_gate_grad:
     case OpKind::choose_tokens:
     case OpKind::choose_tokens_grad:
+    case OpKind::scale_columns:
+    case OpKind::gated_conv:
+    case OpKind::gated_conv_grad:
     case OpKind::xielu:
     case OpKind::xielu_grad: return refuse_on_cuda(op);
   }

@@ -1,4 +1,6 @@
-// What CPU ranks alone have so far: mixers that keep a state, gates of attention's output, xIELU, and sinks.
+// What CPU ranks alone have so far: mixers that keep a state, short convolutions,
+// gates of attention's output, xIELU, sinks, and values of
+// a width of their own.
 #include <fmt/core.h>
 
 #include "exec/cuda/call.h"
@@ -11,13 +13,18 @@ void refuse_on_cuda(const models::Op& op) {
                 FailureKind::environment);
 }
 
-// Behind what these operators have without.
-void refuse_sinks(const models::Op& op) {
+// Sinks stand behind what these operators have without.
+void refuse_attention(const models::Op& op) {
   const bool backward = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
   const bool ring = op.kind == models::OpKind::ring_attention || op.kind == models::OpKind::ring_attention_grad;
   if (op.in.size() > (backward ? 4U : 1U) + (ring ? 1U : 0U))
     throw Failure("the CUDA backend's attention has no sinks yet: models with attention_sinks run on CPU ranks",
                   FailureKind::environment);
+  if (op.value_dim > 0)
+    throw Failure(
+        "the CUDA backend's attention has no values of a width of their own yet: models with value_dim run on CPU "
+        "ranks",
+        FailureKind::environment);
 }
 
 }  // namespace orrery::exec::cuda

@@ -24,6 +24,7 @@ ordered_json op_json(const OpTime& time) {
   number("m", op.m), number("n", op.n), number("k", op.k);
   number("batch", op.batch), number("sequence", op.sequence);
   number("heads", op.heads), number("kv_heads", op.kv_heads), number("head_dim", op.head_dim);
+  number("value_dim", op.value_dim);
   number("vocab", op.vocab), number("window", op.window), number("rotary", op.rotary);
   number("alibi_heads", op.alibi_heads), number("function", static_cast<std::int64_t>(op.function));
   number("state", op.ssm.state), number("taps", op.ssm.taps), number("chunk", op.ssm.chunk);
@@ -53,6 +54,7 @@ OpTime op_of(const json& j) {
   number("m", out.op.m), number("n", out.op.n), number("k", out.op.k);
   number("batch", out.op.batch), number("sequence", out.op.sequence);
   number("heads", out.op.heads), number("kv_heads", out.op.kv_heads), number("head_dim", out.op.head_dim);
+  number("value_dim", out.op.value_dim);
   number("vocab", out.op.vocab), number("window", out.op.window), number("rotary", out.op.rotary);
   number("alibi_heads", out.op.alibi_heads);
   number("state", out.op.ssm.state), number("taps", out.op.ssm.taps), number("chunk", out.op.ssm.chunk);

@@ -59,9 +59,9 @@ auto shape_of(const models::Op& op) {
   std::uint32_t operands = 0;
   for (std::size_t i = 0; i < op.in.size(); ++i) operands |= (op.in[i] >= 0 ? 1U : 0U) << i;
   return std::tuple(op.kind, op.dtype, op.trans_a, op.trans_b, op.accumulate, op.causal, op.flash, op.m, op.n, op.k,
-                    op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.vocab, op.rounded, op.window,
-                    op.rotary, op.alibi_heads, op.cap, op.score_scale, op.function, op.joint, op.ssm, operands,
-                    op.out.size());
+                    op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.value_dim, op.vocab, op.rounded,
+                    op.window, op.rotary, op.alibi_heads, op.cap, op.score_scale, op.function, op.joint, op.ssm,
+                    operands, op.out.size());
 }
 
 }  // namespace

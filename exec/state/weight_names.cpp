@@ -31,7 +31,7 @@ const char* find(const Pairs& pairs, const std::string& logical) {
 /// If several logical tensors share one name in the file: whether this is one of them, and where it is.
 void place_among(FilePlace& place, const models::WeightNames& names, const models::Tensor& tensor,
                  const std::string& stem) {
-  const bool keeps_state = stem.rfind("ssm.", 0) == 0 || stem.rfind("delta.", 0) == 0;
+  const bool of_mixer = stem.rfind("ssm.", 0) == 0 || stem.rfind("delta.", 0) == 0 || stem.rfind("conv.", 0) == 0;
   if (names.deltas_apart && (stem == "delta.z" || stem == "delta.a" || stem == "delta.b")) return;
   if (names.deltas_apart && (stem == "delta.q" || stem == "delta.k" || stem == "delta.v")) {
     // Of a group's rows, z has as many as v, and q as k.
@@ -41,17 +41,17 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
     place.first = groups * tensor.group_first;
     return;
   }
-  if (tensor.group_rows > 0 && (keeps_state || names.qkv != models::WeightNames::Qkv::apart)) {
+  if (tensor.group_rows > 0 && (of_mixer || names.qkv != models::WeightNames::Qkv::apart)) {
     const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
     place.shape[0] = groups * tensor.group_stride;
     place.first = tensor.group_first;
-    if (!keeps_state && names.qkv == models::WeightNames::Qkv::by_core) {
+    if (!of_mixer && names.qkv == models::WeightNames::Qkv::by_core) {
       constexpr std::int64_t kCores = 4;
       place.run = tensor.logical_shape[0] / kCores, place.stride = 3 * place.run;
       place.first = stem == "attn.q" ? 0 : stem == "attn.v" ? place.run : 2 * place.run;
       return;
     }
-    if (keeps_state || names.qkv == models::WeightNames::Qkv::by_head)
+    if (of_mixer || names.qkv == models::WeightNames::Qkv::by_head)
       place.run = tensor.group_rows, place.stride = tensor.group_stride;
     else
       place.first *= groups;

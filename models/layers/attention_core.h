@@ -26,6 +26,7 @@ struct Heads {
   o.heads = heads.of_q;
   o.kv_heads = heads.of_kv;
   o.head_dim = to.model.head_dim;
+  if (to.model.value_dim != o.head_dim) o.value_dim = to.model.value_dim;
   o.causal = to.model.causal;
   o.flash = to.options.flash;
   o.rounded = to.options.products == DType::tf32;
@@ -34,15 +35,15 @@ struct Heads {
 
 class AttentionCore {
  public:
-  /// `packed`: q, k and v as attention reads them. `choice`: the tokens that each reads; none: all before it.
+  /// `packed`: q, k and v as attention reads them. `choice`: the tokens that each reads, if this layer chooses them.
   AttentionCore(LinearNotes& to, Heads heads, TensorId packed, TensorId choice = {})
       : to_(to), heads_(heads), packed_(packed), choice_(choice) {
-    if (to_.model.attention_sinks) {
+    if (to_.model.has_sinks(to_.layer)) {
       Tensor sinks = to_.vector(to_.prefix() + "attn.sinks", to_.model.heads, 0, 0);
       sinks.initial_stddev = to_.model.initial_stddev;
       std::tie(sinks_, sinks_gradient_) = to_.parameter(std::move(sinks));
     }
-    out_ = to_.activation("attention", heads_.of_q * to_.model.head_dim);
+    out_ = to_.activation("attention", heads_.of_q * to_.model.value_columns());
     const ExpandOptions& split = to_.options;
     saved_ = split.flash ? to_.activation("attention.lse", {split.batch, heads_.of_q, split.sequence}, DType::fp32)
                          : to_.activation("attention.probabilities",
@@ -85,8 +86,10 @@ class AttentionCore {
     if (model.query_scale > 0) o.score_scale = 1 / std::sqrt(model.query_scale);
     if (const double factor = model.rope_scaling.scores(); factor != 1)
       o.score_scale = factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model.head_dim));
+    if (model.score_factor != 1)
+      o.score_scale = model.score_factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model.head_dim));
     o.cap = model.attention_cap;
-    if (choice_.exists() && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
+    if (model.indexer.any() && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
     o.alibi_heads = model.positions == Positions::alibi ? model.heads : 0;
     if (model.windowed(to_.layer) && model.window < to_.options.sequence * to_.options.context) o.window = model.window;
     if (!to_.drops(model.dropout.attention)) return o;
@@ -96,7 +99,7 @@ class AttentionCore {
   }
 
   // -- the ring -----------------------------------------------------------------------------------------------------
-  std::int64_t block_columns() const { return 2 * heads_.of_kv * to_.model.head_dim; }
+  std::int64_t block_columns() const { return heads_.of_kv * (to_.model.head_dim + to_.model.value_columns()); }
   TensorId key_values(const std::string& name, std::int64_t step) {
     return to_.activation(name + "." + std::to_string(step), block_columns());
   }

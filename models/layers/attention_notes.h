@@ -16,7 +16,7 @@ namespace orrery::models {
 class Attention {
  public:
   explicit Attention(LinearNotes& to)
-      : to_(to), heads_{to.model.heads / to.options.tensor, to.model.kv_heads / to.options.tensor} {
+      : to_(to), heads_{to.model.heads / to.options.tensor, to.model.kv_heads_of(to.layer) / to.options.tensor} {
     to_.model.latent.any() ? make_latent() : make_plain();
   }
 
@@ -38,8 +38,8 @@ class Attention {
   // From dh (the gradient after the projection's bias) to da, the gradient of x, which gets the name `name`.
   void backward(TensorId dh_own, TensorId x, TensorId da, const std::string& name) {
     const TensorId dh = to_.gathered(dh_own, "d_attention.h");
-    const TensorId dout = to_.activation("d_attention", heads_.of_q * to_.model.head_dim);
-    const TensorId dpacked = to_.activation("d_qkv", (heads_.of_q + 2 * heads_.of_kv) * to_.model.head_dim);
+    const TensorId dout = to_.activation("d_attention", to_.columns_of(core_->out()));
+    const TensorId dpacked = to_.activation("d_qkv", packed_columns());
     const TensorId dgate = gate_ ? to_.activation("d_attention.gate", to_.columns_of(gate_)) : TensorId();
     to_.bias_backward(projection_, dh_own);
     if (values_.exists()) {
@@ -84,6 +84,10 @@ class Attention {
   void rotate_back(TensorId dpacked) {
     if (to_.model.rotates(to_.layer)) to_.emit(rope_op(OpKind::rope_grad, {dpacked}, {dpacked}));
   }
+  std::int64_t packed_columns() const {
+    const std::int64_t d = to_.model.head_dim;
+    return heads_.of_q * d + heads_.of_kv * (d + to_.model.value_columns());
+  }
   bool has_qkv_bias() const { return (to_.model.bias && to_.model.attention_bias) || to_.model.qkv_bias; }
 
   void make_plain() {
@@ -96,11 +100,11 @@ class Attention {
       std::tie(q_norm_, q_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "q_norm.weight", q, -1, 1)));
       std::tie(k_norm_, k_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "k_norm.weight", k, -1, 1)));
     }
-    make_projection(at, d);
+    make_projection(at, model.value_columns());
     if ((model.bias && model.attention_bias) || model.out_bias)
       std::tie(projection_.bias, projection_.bias_gradient) =
           to_.parameter(to_.by_rows(to_.vector(at + "proj.bias", c, -1, 0)));
-    const std::int64_t columns = (heads_.of_q + 2 * heads_.of_kv) * d;
+    const std::int64_t columns = packed_columns();
     packed_ = made_ = to_.activation("qkv", qkv_.out);
     if (model.attention_gate) {
       packed_ = to_.activation("qkv.packed", columns);
@@ -116,24 +120,24 @@ class Attention {
   }
   void make_qkv(const std::string& at) {
     const Model& model = to_.model;
-    const std::int64_t d = model.head_dim, c = model.hidden;
-    const std::int64_t queries = model.heads / model.kv_heads * d;  // per key/value head
+    const std::int64_t d = model.head_dim, v = model.value_columns(), c = model.hidden;
+    const std::int64_t kv_heads = heads_.of_kv * to_.options.tensor;  // of all ranks
+    const std::int64_t queries = model.heads / kv_heads * d;          // per key/value head
     struct Piece {
       const char* name;
       std::int64_t rows, first;
     };
     std::vector<Tensor> weights, biases;
-    std::vector<Piece> pieces = {{"q", queries, 0}, {"k", d, queries}, {"v", d, queries + d}};
+    std::vector<Piece> pieces = {{"q", queries, 0}, {"k", d, queries}, {"v", v, queries + d}};
     if (model.attention_gate) pieces.push_back({"gate", queries, 0});
     for (const Piece& piece : pieces) {
-      const std::int64_t width = piece.rows * model.kv_heads;
+      const std::int64_t width = piece.rows * kv_heads;
       weights.push_back(to_.matrix(at + piece.name + ".weight", width, c, 0, model.initial_stddev));
       biases.push_back(to_.vector(at + piece.name + ".bias", width, 0, 0));
       for (Tensor* one : {&weights.back(), &biases.back()})
-        one->group_rows = piece.rows, one->group_first = piece.first, one->group_stride = queries + 2 * d;
+        one->group_rows = piece.rows, one->group_first = piece.first, one->group_stride = queries + d + v;
     }
-    qkv_ = {
-        .in = c, .out = ((model.attention_gate ? 2 : 1) * heads_.of_q + 2 * heads_.of_kv) * d, .rows = to_.all_rows};
+    qkv_ = {.in = c, .out = packed_columns() + (model.attention_gate ? heads_.of_q * d : 0), .rows = to_.all_rows};
     std::tie(qkv_.weight, qkv_.weight_gradient) = to_.parameter(to_.fused(at + "qkv.weight", weights));
     to_.adapt(qkv_, model.lora.qkv);
     if (has_qkv_bias()) std::tie(qkv_.bias, qkv_.bias_gradient) = to_.parameter(to_.fused(at + "qkv.bias", biases));
@@ -141,8 +145,10 @@ class Attention {
   // `columns`: of a head that the projection reads.
   void make_projection(const std::string& at, std::int64_t columns) {
     const Model& model = to_.model;
-    projection_ = {
-        .in = heads_.of_q * columns, .out = model.hidden, .rows = to_.all_rows, .scale = model.residual_scale};
+    projection_ = {.in = heads_.of_q * columns,
+                   .out = model.hidden,
+                   .rows = to_.all_rows,
+                   .scale = model.residual_scale * model.value_scale};
     std::tie(projection_.weight, projection_.weight_gradient) = to_.parameter(
         to_.matrix(at + "proj.weight", model.hidden, model.heads * columns, 1, to_.residual_initial_stddev()));
     to_.adapt(projection_, model.lora.projection);
@@ -153,7 +159,9 @@ class Attention {
     latent_.emplace(to_, at);
     make_projection(at, to_.model.latent.value);
     packed_ = to_.activation("qkv", 3 * heads_.of_q * to_.model.head_dim);
-    if (to_.model.indexer.any()) indexer_.emplace(to_, at);
+    // A module that predicts further chooses for itself.
+    const bool chooses = to_.layer >= to_.model.layers || to_.model.indexer.chooses(to_.layer);
+    if (to_.model.indexer.any() && chooses) indexer_.emplace(to_, at);
     core_.emplace(to_, heads_, packed_, indexer_ ? indexer_->choice() : TensorId());
     values_ = to_.activation("attention.values", projection_.in);
   }

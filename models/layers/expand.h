@@ -88,7 +88,7 @@ struct Tensor {
   std::vector<Tensor> pieces = {};
   /// For pieces of q, k and v: how many rows belong to one key/value head, and where they begin among all q, k and v
   /// rows of that head. Some families store weights head by head. For pieces of the
-  /// tensors of mixers that keep a state: the piece's rows of a group in the file's tensor, where they begin among all
+  /// tensors of other mixers: the piece's rows of a group in the file's tensor, where they begin among all
   /// rows of that group, and how many these are.
   std::int64_t group_rows = 0, group_first = 0, group_stride = 0;
   /// For an expert's own parameter: which of the rank's experts it belongs to. The name says so too, until the rank is

@@ -4,7 +4,8 @@
 ///
 /// Its queries come from the narrow vector of attention's queries, its one key and its heads' weights from the token;
 /// none of them passes a gradient on. Every tensor rank has all of its heads, since all of attention's heads read the
-/// same tokens; what it learns is summed over the ranks' heads of attention.
+/// same tokens; what it learns is summed over the ranks' heads of attention. Layers that share a choice
+/// (Indexer::every) read it where it lies: carrying it on counts nothing.
 #include <algorithm>
 #include <string>
 #include <tuple>

@@ -120,6 +120,22 @@ struct LayerNotes {
     t.partial_gradient = options.tensor > 1;
     return t;
   }
+  // A causal convolution's weights: (columns, 1, taps), as files have it and no optimizer takes for a matrix. The
+  // standard deviation of PyTorch's initial values of a convolution, which are uniform within 1/sqrt(taps).
+  Tensor taps(std::string name, std::int64_t columns, std::int64_t count) const {
+    Tensor t = matrix(std::move(name), columns, count, 0, 1 / std::sqrt(3 * static_cast<double>(count)));
+    for (auto* shape : {&t.shape, &t.logical_shape}) shape->insert(shape->begin() + 1, 1);
+    return t;
+  }
+  // Several logical tensors, which files hold as one: for each group in turn, its rows of each.
+  static void in_one_file_tensor(const std::vector<Tensor*>& in_order, std::int64_t groups) {
+    std::int64_t rows = 0;
+    for (Tensor* one : in_order) {
+      one->group_rows = one->logical_shape[0] / groups, one->group_first = rows;
+      rows += one->group_rows;
+    }
+    for (Tensor* one : in_order) one->group_stride = rows;
+  }
   static Tensor fused(const std::string& name, std::vector<Tensor> pieces) {
     Tensor t = pieces.front();
     t.name = name;

@@ -97,13 +97,14 @@ class LinearNotes : public LayerNotes {
     emit(std::move(product));
   }
 
-  // y (n,out) = x (n,in) W^T [+ bias]
-  void linear_forward(const Linear& linear, TensorId x, TensorId y, bool with_bias) {
+  // y (n,out) = x (n,in) W^T [+ bias]; `adds`: added to y
+  void linear_forward(const Linear& linear, TensorId x, TensorId y, bool with_bias, bool adds = false) {
     Op o = op(OpKind::matmul, {x, linear.weight, with_bias ? linear.bias : TensorId()}, {y}, 0);
     o.m = linear.rows;
     o.n = linear.out;
     o.k = linear.in;
     o.trans_b = true;
+    o.accumulate = adds;
     o.scale = linear.scale;
     emit_product(std::move(o), Makes::output);
     if (linear.adapter.any()) adapter_forward(linear, x, y);

@@ -34,7 +34,7 @@ class Mlp {
       std::tie(positive_, positive_gradient_) = shape("alpha_p", kSlope);
       std::tie(negative_, negative_gradient_) = shape("alpha_n", kSlope - kLinear);
     }
-    down_ = {.in = width_, .out = c, .rows = to_.all_rows, .scale = to_.model.residual_scale};
+    down_ = {.in = width_, .out = c, .rows = to_.all_rows, .scale = to_.model.residual_scale * to_.model.mlp_scale};
     std::tie(down_.weight, down_.weight_gradient) =
         to_.parameter(to_.matrix(at + "proj.weight", c, f, 1, to_.residual_initial_stddev()));
     to_.adapt(down_, to_.model.lora.down);
@@ -49,6 +49,7 @@ class Mlp {
   // h (partial over the tensor group) = the MLP of x (all rows), without the bias of its last product.
   void forward(TensorId x, TensorId h) {
     to_.linear_forward(up_, x, before_, up_.bias.exists());
+    scale_gate(before_);
     to_.emit(to_.activation_op(false, with_shape({before_}), after_, width_));
     to_.linear_forward(down_, after_, h, false);
   }
@@ -65,6 +66,7 @@ class Mlp {
       slope.accumulate = true;
     }
     to_.emit(std::move(slope));
+    scale_gate(dbefore);
     to_.bias_backward(up_, dbefore);
     to_.column_backward(up_, dbefore, x, dx, name);
   }
@@ -72,6 +74,13 @@ class Mlp {
   [[nodiscard]] TensorId bias() const { return down_.bias; }
 
  private:
+  // In place, of gate and up the gate's columns.
+  void scale_gate(TensorId both) {
+    if (to_.model.gate_scale == 1) return;
+    Op o = to_.op(OpKind::scale_columns, {both}, {both}, up_.out);
+    o.runs = {{width_}, {to_.model.gate_scale}};
+    to_.emit(std::move(o));
+  }
   /// An activation's operands with its parameters, if it has any.
   [[nodiscard]] Tensors with_shape(Tensors operands) const {
     if (positive_.exists()) operands.insert(operands.end(), {positive_, negative_});

@@ -12,7 +12,6 @@
 /// (section 8.1): the first product is split by columns and the last by rows, as in attention, so that one all-reduce
 /// follows in forward and one in backward.
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -39,28 +38,32 @@ class StateMixer {
     std::tie(a_log_, a_log_gradient_) = of_heads("a_log", Initial::decay_log, 0);
     if (!delta_) std::tie(d_, d_gradient_) = of_heads("d", Initial::normal, 1);
     // All heads of a gated delta network share one norm's weight.
-    std::tie(norm_, norm_gradient_) =
-        to_.parameter(delta_ ? to_.by_heads(to_.vector(at + "norm.weight", s.width, -1, 1))
-                             : to_.vector(at + "norm.weight", s.inner(), 0, 1));
-    out_ = {
-        .in = inner_columns(sizes), .out = to_.model.hidden, .rows = to_.all_rows, .scale = to_.model.residual_scale};
+    if (s.normed)
+      std::tie(norm_, norm_gradient_) =
+          to_.parameter(delta_ ? to_.by_heads(to_.vector(at + "norm.weight", s.width, -1, 1))
+                               : to_.vector(at + "norm.weight", s.inner(), 0, 1));
+    out_ = {.in = inner_columns(sizes),
+            .out = to_.model.hidden,
+            .rows = to_.all_rows,
+            .scale = to_.model.residual_scale * s.out_scale};
     std::tie(out_.weight, out_.weight_gradient) =
         to_.parameter(to_.matrix(at + "proj.weight", to_.model.hidden, s.inner(), 1, to_.residual_initial_stddev()));
     projected_ = to_.activation("ssm.projected", in_.out);
     convolved_ = to_.activation("ssm.convolved", convolved_columns(sizes));
     scanned_ = to_.activation("ssm.scanned", out_.in);
     normed_ = to_.activation("ssm.normed", out_.in);
-    rstd_ = to_.activation("ssm.rstd", {to_.all_rows, sizes.ssm.norm_groups}, DType::fp32);
+    if (s.normed) rstd_ = to_.activation("ssm.rstd", {to_.all_rows, sizes.ssm.norm_groups}, DType::fp32);
   }
 
-  // h (partial over the tensor group) = the mixer of x (all rows).
-  void forward(TensorId x, TensorId h) {
+  // h (partial over the tensor group) = the mixer of x (all rows); `adds`: added to h.
+  void forward(TensorId x, TensorId h, bool adds = false) {
     to_.linear_forward(in_, x, projected_, false);
+    scale(projected_);
     to_.emit(state_op(OpKind::causal_conv, {projected_, conv_, conv_bias_}, {convolved_}));
     to_.emit(delta_ ? state_op(OpKind::delta_rule, {convolved_, projected_, dt_bias_, a_log_}, {scanned_})
                     : state_op(OpKind::state_scan, {convolved_, projected_, dt_bias_, a_log_, d_}, {scanned_}));
     to_.emit(state_op(OpKind::gated_norm, {scanned_, projected_, norm_}, {normed_, rstd_}));
-    to_.linear_forward(out_, normed_, h, false);
+    to_.linear_forward(out_, normed_, h, false, adds);
   }
   // From dh to dx, the gradient of x, which gets the name `name`.
   void backward(TensorId dh_own, TensorId x, TensorId dx, const std::string& name) {
@@ -71,7 +74,7 @@ class StateMixer {
     const TensorId dconvolved = to_.activation("d_ssm.convolved", to_.columns_of(convolved_));
     to_.linear_backward(out_, dh, normed_, dnormed);
     to_.emit(state_op(OpKind::gated_norm_grad, {dnormed, scanned_, projected_, norm_, rstd_},
-                      {dscanned, dprojected, to_.sum_or_none(norm_, norm_gradient_)}));
+                      {dscanned, dprojected, norm_ ? to_.sum_or_none(norm_, norm_gradient_) : TensorId()}));
     const Op sizes = state_op(OpKind::state_scan, {}, {});
     const TensorId states = to_.activation(
         "d_ssm.states", {to_.options.batch, chunks_of(sizes), sizes.heads, sizes.head_dim, sizes.ssm.state},
@@ -85,10 +88,20 @@ class StateMixer {
     to_.emit(state_op(OpKind::causal_conv_grad, {dconvolved, projected_, conv_, conv_bias_},
                       {dprojected, to_.sum_or_none(conv_, conv_gradient_),
                        conv_bias_ ? to_.sum_or_none(conv_bias_, conv_bias_gradient_) : TensorId()}));
+    scale(dprojected);
     to_.column_backward(in_, dprojected, x, dx, name);
   }
 
  private:
+  // In place.
+  void scale(TensorId projected) {
+    const StateSpace& s = to_.model.ssm;
+    if (!s.scaled()) return;
+    Op o = to_.op(OpKind::scale_columns, {projected}, {projected}, in_.out);
+    const std::int64_t ways = to_.options.tensor, inner = s.inner() / ways, bc = s.groups * s.state / ways;
+    o.runs = {{inner, inner, bc, bc, s.heads / ways}, s.scales};
+    to_.emit(std::move(o));
+  }
   // The product's rows and the convolution's, which files have in one tensor or two, in an order of their own.
   void make_product(const std::string& at, const Op& sizes) {
     const StateSpace& s = to_.model.ssm;
@@ -101,23 +114,19 @@ class StateMixer {
     if (delta_) {
       pieces = {piece("z", s.inner()), piece("v", s.inner()), piece("k", bc),
                 piece("q", bc),        piece("a", s.heads),   piece("b", s.heads)};
-      in_one_file_tensor({&pieces[3], &pieces[2], &pieces[1], &pieces[0]}, s.groups);
-      in_one_file_tensor({&pieces[5], &pieces[4]}, s.groups);
+      LayerNotes::in_one_file_tensor({&pieces[3], &pieces[2], &pieces[1], &pieces[0]}, s.groups);
+      LayerNotes::in_one_file_tensor({&pieces[5], &pieces[4]}, s.groups);
     } else {
       pieces = {piece("z", s.inner()), piece("x", s.inner()), piece("b", bc), piece("c", bc), piece("dt", s.heads)};
-      in_one_file_tensor({&pieces[0], &pieces[1], &pieces[2], &pieces[3], &pieces[4]}, 1);
+      LayerNotes::in_one_file_tensor({&pieces[0], &pieces[1], &pieces[2], &pieces[3], &pieces[4]}, 1);
     }
     std::tie(in_.weight, in_.weight_gradient) = to_.parameter(LayerNotes::fused(at + "in.weight", std::move(pieces)));
   }
   void make_convolution(const std::string& at) {
     const StateSpace& s = to_.model.ssm;
-    // (columns, 1, taps), as files have it and no optimizer takes for a matrix. The standard deviation of PyTorch's
-    // initial values of a convolution, which are uniform within 1/sqrt(taps).
-    const double stddev = 1 / std::sqrt(3 * static_cast<double>(s.taps));
     std::vector<Tensor> taps, biases;
     const auto piece = [&](const char* name, std::int64_t rows) {
-      taps.push_back(to_.matrix(at + name + ".weight", rows, s.taps, 0, stddev));
-      for (auto* shape : {&taps.back().shape, &taps.back().logical_shape}) shape->insert(shape->begin() + 1, 1);
+      taps.push_back(to_.taps(at + name + ".weight", rows, s.taps));
       biases.push_back(to_.vector(at + name + ".bias", rows, 0, 0));
     };
     piece(delta_ ? "conv_v" : "conv_x", s.inner());
@@ -126,7 +135,7 @@ class StateMixer {
     for (std::vector<Tensor>* all : {&taps, &biases}) {
       std::vector<Tensor*> order = {all->data(), all->data() + 1, all->data() + 2};
       if (delta_) std::reverse(order.begin(), order.end());
-      in_one_file_tensor(order, 1);
+      LayerNotes::in_one_file_tensor(order, 1);
     }
     std::tie(conv_, conv_gradient_) = to_.parameter(LayerNotes::fused(at + "conv.weight", std::move(taps)));
     if (s.conv_bias)
@@ -142,20 +151,13 @@ class StateMixer {
     o.ssm = {.state = s.state,
              .taps = s.taps,
              .chunk = s.chunk,
-             .norm_groups = delta_ ? o.heads : s.normed_runs() / to_.options.tensor,
+             .norm_groups = !s.normed ? 0
+                            : delta_  ? o.heads
+                                      : s.normed_runs() / to_.options.tensor,
              .delta = delta_};
     o.m = kind == OpKind::causal_conv || kind == OpKind::causal_conv_grad ? convolved_columns(o) : inner_columns(o);
     o.epsilon = to_.model.norm_epsilon;
     return o;
-  }
-  // Several logical tensors, which files hold as one: for each group in turn, its rows of each.
-  static void in_one_file_tensor(const std::vector<Tensor*>& in_order, std::int64_t groups) {
-    std::int64_t rows = 0;
-    for (Tensor* one : in_order) {
-      one->group_rows = one->logical_shape[0] / groups, one->group_first = rows;
-      rows += one->group_rows;
-    }
-    for (Tensor* one : in_order) one->group_stride = rows;
   }
 
   LinearNotes& to_;

@@ -5,6 +5,7 @@
 /// All matrices are row-major. "rows" is n = B*T unless stated otherwise. `accumulate` means out += instead of out =;
 /// an output that "accumulates if so said" does so if Op::accumulate is set. Operand orders are fixed here and nowhere
 /// else; an operand index of -1 means "absent" where the operand is marked optional.
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -35,7 +36,8 @@ enum class OpKind : std::uint8_t {
   // (models/operators/fp8.h)
   matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
   bias_grad,  ///< in: dy (n,m). out: dbias (m), the column sums (accumulates if so said)
-  // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
+  // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token; with heads of v
+  // of value_dim columns V, (n, (H+G)*D + G*V), and y (n,H*V)
   rope,       ///< in: qkv. out: qkv, of each head's first `rotary` columns rotated (in place allowed)
   rope_grad,  ///< in: dqkv. out: dqkv rotated back (in place allowed)
   /// in: qkv, [sinks (H)]. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T). A
@@ -285,11 +287,12 @@ enum class OpKind : std::uint8_t {
   /// in: dy, convolved, projected, dt bias, A_log, D. out: dconvolved, dprojected (its dt), ddt bias, dA_log, dD (these
   /// accumulate), states (B, chunks, H, D, state) fp32: before each chunk, made again
   state_scan_grad,
-  /// in: y (n,inner), projected (its z), weight (inner). out: RMSNorm(y silu(z)) of each of `norm_groups` runs of
-  /// columns, rstd (n,norm_groups). With `ssm.delta`: RMSNorm(y) silu(z), with a weight (inner / norm_groups) that the
+  /// in: y (n,inner), projected (its z), [weight (inner)]. out: RMSNorm(y silu(z)) of each of `norm_groups` runs of
+  /// columns, [rstd (n,norm_groups)]; without runs y silu(z) alone. With `ssm.delta`: RMSNorm(y) silu(z), with a weight
+  /// (inner / norm_groups) that the
   /// runs share
   gated_norm,
-  gated_norm_grad,  ///< in: dout, y, projected, weight, rstd. out: dy, dprojected (its z), dweight (accumulates)
+  gated_norm_grad,  ///< in: dout, y, projected, [weight], [rstd]. out: dy, dprojected (its z), [dweight (accumulates)]
   // -- an activation with parameters
   xielu,       ///< in: x (n,F), p (1), n (1) (models/activation.h). out: y
   xielu_grad,  ///< in: dy, x, p, n. out: dx (may be dy), dp, dn (accumulate)
@@ -315,6 +318,15 @@ enum class OpKind : std::uint8_t {
   /// Of the divergence of the chosen tokens' scores, behind a softmax, from attention's probabilities, summed over its
   /// heads. in: qkv, saved, choice, queries, keys, weights. out: dqueries, dkeys, dweights
   choose_tokens_grad,
+  // -- a gated short convolution (models/layers/convolution_notes.h); `ssm.taps` tokens
+  /// in: projected (n,3m): b, c and x, weight (m,taps). out: y (n,m) = c times the causal convolution of b x, each
+  /// column by itself, over the tokens of a sequence
+  gated_conv,
+  gated_conv_grad,  ///< in: dy, projected, weight. out: dprojected, dweight (accumulates)
+  /// in: x (n,m). out: y (n,m), of which the columns of each of `runs` are those of x times its factor (y may be x);
+  /// its
+  /// own gradient
+  scale_columns,
 };
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -330,6 +342,13 @@ struct StateSpaceShape {
   std::int64_t state = 0, taps = 0, chunk = 0, norm_groups = 0;
   bool delta = false;  ///< of a gated delta network
   auto operator<=>(const StateSpaceShape&) const = default;
+};
+
+/// Neighbouring runs of columns, from the first one on, and what each is multiplied by; the columns behind them stay.
+struct ScaledRuns {
+  std::array<std::int64_t, 5> columns = {};
+  std::array<double, 5> factors = {};
+  bool operator==(const ScaledRuns&) const = default;
 };
 
 /// How a router's logits become a choice and its weights: see models/experts.h.
@@ -381,6 +400,7 @@ struct Op {
   std::int64_t context = 1;
   std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t value_dim = 0;          ///< columns of a head of v, and of y's; 0: head_dim
   bool joint = false;                  ///< head_norm: one norm over all heads of q, one over k's
   std::int64_t vocab = 0;              ///< global, unpadded; the shard begins at tensor_rank*m
   double epsilon = 0;                  ///< norm epsilon, or rope theta
@@ -414,6 +434,7 @@ struct Op {
   TokenCodec codec = TokenCodec::none;  ///< encode_rows, decode_rows
   MatrixParts parts = {};               ///< newton_schulz
   StateSpaceShape ssm = {};             ///< state spaces
+  ScaledRuns runs = {};                 ///< scale_columns
   /// Share of the rows that are present, if data decides their number: for prices, drawn from a stated distribution.
   /// Also used by newton_schulz.
   double expected = 1;
@@ -421,6 +442,18 @@ struct Op {
   std::vector<int> out;
   bool operator==(const Op&) const = default;
 };
+
+/// Columns of a head of v.
+[[nodiscard]] inline std::int64_t value_columns(const Op& op) {
+  return op.value_dim > 0 ? op.value_dim : op.head_dim;
+}
+/// Columns of k and v, and of packed q, k and v.
+[[nodiscard]] inline std::int64_t key_value_columns(const Op& op) {
+  return op.kv_heads * (op.head_dim + value_columns(op));
+}
+[[nodiscard]] inline std::int64_t packed_columns(const Op& op) {
+  return op.heads * op.head_dim + key_value_columns(op);
+}
 
 /// How many runs of columns of q and of k head_norm takes by themselves, and how wide they are.
 struct NormedRuns {
@@ -468,6 +501,6 @@ struct NormedRuns {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for loops over all kinds.
-inline constexpr OpKind kLastOpKind = OpKind::choose_tokens_grad;
+inline constexpr OpKind kLastOpKind = OpKind::scale_columns;
 
 }  // namespace orrery::models

@@ -30,11 +30,12 @@ namespace counts {
 
 namespace {
 
-// One product of the attention: B*H*T*T*D multiply-adds; a causal kernel needs the lower triangle (T+1)/2T of it.
-double attention_product(const CountedOp& s) {
+// One product of the attention over heads of `width` columns, D or those of v: B*H*T*T*width multiply-adds; a causal
+// kernel needs the lower triangle (T+1)/2T of it.
+double attention_product(const CountedOp& s, std::int64_t width) {
   const Op& op = s.op;
   const double t = static_cast<double>(op.sequence);
-  const double all = 2.0 * tokens(s) * static_cast<double>(op.heads) * t * static_cast<double>(op.head_dim);
+  const double all = 2.0 * tokens(s) * static_cast<double>(op.heads) * t * static_cast<double>(width);
   if (tokens_seen(op) < op.sequence) return all * (s.full ? static_cast<double>(tokens_seen(op)) / t : seen_share(op));
   // Of another rank's block, half of the products remain under the mask: see exec/cpu/ring_attention.cpp.
   if (op.causal && op.ring_step > 0 && !s.full) return all / 2;
@@ -47,7 +48,7 @@ double attention_saved_bytes(const CountedOp& s) {
 }
 
 double attention_rows(const CountedOp& s) {
-  return tokens(s) * static_cast<double>(s.op.heads * s.op.head_dim);
+  return tokens(s) * static_cast<double>(s.op.heads * value_columns(s.op));
 }
 
 // Multiply-adds of a state space's products for all tokens.
@@ -113,7 +114,7 @@ double function_grad_flops(const CountedOp& s) {
 }
 
 double qkv_columns(const CountedOp& s) {
-  return static_cast<double>(s.op.heads + 2 * s.op.kv_heads) * static_cast<double>(s.op.head_dim);
+  return static_cast<double>(packed_columns(s.op));
 }
 
 double rotary_columns(const CountedOp& s) {
@@ -125,12 +126,13 @@ double head_norm_elements(const CountedOp& s) {
 }
 
 double attention_flops(const CountedOp& s) {
-  return 2 * attention_product(s);  // QK^T and PV
+  return attention_product(s, s.op.head_dim) + attention_product(s, value_columns(s.op));  // QK^T and PV
 }
 
 // dV, dP, dQ, dK; a flash kernel computes QK^T again (Dao et al. 2022, algorithm 4), a cap's slope takes it too.
 double attention_grad_flops(const CountedOp& s) {
-  return ((s.op.flash || s.op.cap > 0) && !s.full ? 5 : 4) * attention_product(s);
+  const int of_keys = (s.op.flash || s.op.cap > 0) && !s.full ? 3 : 2;
+  return of_keys * attention_product(s, s.op.head_dim) + 2 * attention_product(s, value_columns(s.op));
 }
 
 // Of one pass over what each token's small heads score: all tokens before it, or those that were chosen.
@@ -186,7 +188,7 @@ double rope_bytes(const CountedOp& s) {
 }
 
 double key_value_bytes(const CountedOp& s) {
-  return s.bytes * 4 * tokens(s) * static_cast<double>(s.op.kv_heads * s.op.head_dim);
+  return s.bytes * 2 * tokens(s) * static_cast<double>(key_value_columns(s.op));
 }
 
 // The residual's gradient may be added by the same kernel.
@@ -286,6 +288,14 @@ double conv_flops(const CountedOp& s) {
 // Computed again, then for x and for the weight.
 double conv_grad_flops(const CountedOp& s) {
   return convolved(s) * (6 * static_cast<double>(s.op.ssm.taps) + traits_of(Activation::swiglu).grad_flops);
+}
+
+double gated_conv_flops(const CountedOp& s) {
+  return elements(s) * (2 * static_cast<double>(s.op.ssm.taps) + 2);
+}
+
+double gated_conv_grad_flops(const CountedOp& s) {
+  return elements(s) * (6 * static_cast<double>(s.op.ssm.taps) + 5);
 }
 
 double scan_flops(const CountedOp& s) {

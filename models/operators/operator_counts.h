@@ -113,6 +113,9 @@ double backward(const CountedOp& s) {
 [[nodiscard]] double convolved(const CountedOp& s);
 [[nodiscard]] double conv_flops(const CountedOp& s);
 [[nodiscard]] double conv_grad_flops(const CountedOp& s);
+/// Both gates and the taps; the gradient computes them again, and those of the gates, of the taps and of b x.
+[[nodiscard]] double gated_conv_flops(const CountedOp& s);
+[[nodiscard]] double gated_conv_grad_flops(const CountedOp& s);
 /// Of the chunked form (Dao and Gu 2024, section 6; listing 1): C B^T of each group, its masked product with x, the
 /// states of the chunks and what these add to y. The mask leaves half of the first two.
 [[nodiscard]] double scan_flops(const CountedOp& s);

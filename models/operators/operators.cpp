@@ -342,11 +342,11 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .out = out("dconvolved dprojected* ddt_bias+ da_log+ dd+ states"), .flops = scan_grad_flops,
      .bytes = scan_grad_bytes, .family = F::activation_grad, .form = P::scanned, .issued = Issued::autograd,
      .run_by = RunBy::cpu},
-    {KIND(gated_norm), .in = in("y projected weight"), .out = out("out rstd#"),
+    {KIND(gated_norm), .in = in("y projected weight?"), .out = out("out rstd#?"),
      .flops = [](S s) { return 14 * inner(s); },
      .bytes = [](S s) { return s.bytes * 3 * inner(s) + 4 * s.n * static_cast<double>(s.op.ssm.norm_groups); },
      .family = F::normalisation, .gradient = OpKind::gated_norm_grad, .run_by = RunBy::cpu},
-    {KIND(gated_norm_grad), .in = in("dout y projected weight rstd"), .out = out("dy dprojected* dweight+"),
+    {KIND(gated_norm_grad), .in = in("dout y projected weight? rstd?"), .out = out("dy dprojected* dweight+?"),
      .flops = [](S s) { return 24 * inner(s); },
      .bytes = [](S s) { return s.bytes * 5 * inner(s) + 4 * s.n * static_cast<double>(s.op.ssm.norm_groups); },
      .family = F::normalisation_grad, .issued = Issued::autograd, .run_by = RunBy::cpu},
@@ -376,6 +376,14 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(choose_tokens_grad), .in = in("qkv saved choice queries keys weights"), .out = out("dqueries dkeys dweights"),
      .flops = choose_grad_flops, .bytes = choose_grad_bytes, .family = F::activation_grad, .form = P::scanned,
      .issued = Issued::autograd, .run_by = RunBy::nothing},
+    // -- a gated short convolution
+    {KIND(gated_conv), .in = in("projected weight"), .out = out("y"), .flops = gated_conv_flops, .bytes = moved<4>,
+     .family = F::activation, .gradient = OpKind::gated_conv_grad, .run_by = RunBy::cpu},
+    {KIND(gated_conv_grad), .in = in("dy projected weight"), .out = out("dprojected dweight+"),
+     .flops = gated_conv_grad_flops, .bytes = moved<7>, .family = F::activation_grad, .issued = Issued::autograd,
+     .run_by = RunBy::cpu},
+    {KIND(scale_columns), .in = in("x"), .out = out("y*"), .flops = each<1>, .bytes = moved<2>,
+     .gradient = OpKind::scale_columns, .run_by = RunBy::cpu},
 }};
 
 #undef KIND

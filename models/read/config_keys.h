@@ -29,6 +29,8 @@ class ConfigKeys {
   virtual void real(Names names, double& value, double least, double most, double fallback) = 0;
   /// The same, but null means 0 (there is none), and a missing key means the fallback.
   virtual void real_or_none(const char* name, double& value, double most, double fallback) = 0;
+  /// A list of as many numbers as `values` has; a missing one leaves them. E0111 for another number of them.
+  virtual void reals(const char* key, std::vector<double>& values, double most) = 0;
   virtual void flag(Names names, bool& value, bool fallback) = 0;
   virtual void text(Names names, std::string& value, const char* fallback) = 0;
   /// One of `words`; a missing key means the first. E0111 for any other word; `title`: the family, for the message.
@@ -41,10 +43,12 @@ class ConfigKeys {
   virtual void expert_layers(const char* key, bool only, Model& model) = 0;
   /// E0111 at `key` unless experts are in the layers of `with`; sets first_dense and period.
   virtual void expert_layers(const char* key, const std::vector<bool>& with, Model& model) = 0;
-  /// The same, where a list says of each layer whether it has experts: "sparse" or true.
+  /// The same, where a list says of each layer whether it has experts: "sparse", true or 1.
   virtual void sparse_layers(const char* key, Model& model) = 0;
-  /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
+  /// transformers 4.53's list of each layer's attention, if present: sets the window and which layers have it.
   virtual void layer_types(Model& model) = 0;
+  /// The same of a list of 0 and 1, where 1 is a window.
+  virtual void window_flags(const char* key, Model& model) = 0;
   /// GPT-Neo's list of runs, each with its layers' attention (global, local) and how often they repeat; or, under
   /// `flat`, of every layer's. Sets window and its period as layer_types.
   virtual void attention_types(const char* runs, const char* flat, Model& model) = 0;
@@ -60,13 +64,16 @@ class ConfigKeys {
   /// `layer_types` says so; then experts, if the model has any, in every `decoder_sparse_step`-th but those of
   /// `mlp_only_layers`, and elsewhere an MLP.
   virtual void delta_blocks(Model& model) = 0;
+  /// LFM2's blocks: short convolutions, but attention where `layer_types` or `full_attn_idxs` say so, else in all; then
+  /// experts, if the model has any, in all but the first `dense`, and elsewhere an MLP.
+  virtual void convolution_blocks(std::int64_t dense, Model& model) = 0;
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;
   /// E0111 unless a list of two bounds, if present, is from 0 or less to infinity.
   virtual void unlimited(const char* key, const char* why) = 0;
-  /// E0111 with `otherwise` unless each entry of a list, if present, is `word`.
-  virtual void all_are(const char* key, const char* word, const char* otherwise) = 0;
+  /// Of a list, if present, which entries are `yes`; E0111 if one is neither that nor `no`.
+  [[nodiscard]] virtual std::vector<bool> which_are(const char* key, const char* yes, const char* no) = 0;
   /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources; differs: such a note on what
   /// the original computes and a Model does not (models/read/original.h).
   virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;

@@ -1,6 +1,5 @@
 #pragma once
-/// What entries of families with mixtures of experts share. Private to models/read/families_experts.cpp,
-/// families_deepseek.cpp and families_hybrid.cpp.
+/// What entries of families with mixtures of experts share. Private to models/read/families_*.cpp.
 #include <utility>
 
 #include "models/read/family_parts.h"
@@ -58,5 +57,42 @@ inline void add_granite_experts(WeightNames& names) {
   names.stacked_by_rows = true;
 }
 inline const WeightNames::Pairs kProjections = {{"gate", "gate_proj"}, {"up", "up_proj"}, {"proj", "down_proj"}};
+
+// -- DeepSeek-V3's routing --------------------------------------------------------------------------------------------
+
+// DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2: weights from sigmoids, groups chosen by their two best
+// experts, and a bias that moves by 0.001 a step.
+inline void as_deepseek_v3(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+  m.experts.bias_rate = 0.001;
+}
+
+inline void deepseek_groups(ConfigKeys& k, Model& m) {
+  k.count({"n_group"}, m.experts.groups, 1, kMostExperts, 1);
+  k.count({"topk_group"}, m.experts.groups_chosen, 1, kMostExperts, 1);
+}
+
+/// What a class has where its file is silent.
+struct RoutingDefaults {
+  double scale = 1;  ///< routed_scaling_factor
+  bool normalised = true;
+  std::int64_t shared = 1, dense = 0;  ///< shared experts, and first layers without experts
+};
+
+/// The experts' sizes, which layers have experts, and how their weights are scaled.
+inline void routed_like_deepseek(ConfigKeys& k, Model& m, const RoutingDefaults& silent) {
+  Experts& e = m.experts;
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"n_shared_experts"}, shared, 0, kMostExperts, silent.shared);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, silent.dense);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, silent.scale);
+  k.flag({"norm_topk_prob"}, e.normalised, silent.normalised);
+}
 
 }  // namespace orrery::models::family_parts

@@ -81,6 +81,7 @@ struct FamilyTraits {
 [[nodiscard]] std::vector<FamilyTraits> glm_families();
 [[nodiscard]] std::vector<FamilyTraits> expert_families();
 [[nodiscard]] std::vector<FamilyTraits> deepseek_families();
+[[nodiscard]] std::vector<FamilyTraits> window_families();
 [[nodiscard]] std::vector<FamilyTraits> hybrid_families();
 [[nodiscard]] std::span<const FamilyTraits> families();
 [[nodiscard]] const FamilyTraits& traits_of(Family family);

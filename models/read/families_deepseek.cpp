@@ -1,5 +1,7 @@
 // DeepSeek's mixtures and those that route like them: GLM 4.5, Ling, dots.llm1, ERNIE 4.5. For sources of keys and
 // names see models/read/families_experts.cpp.
+#include <algorithm>
+
 #include "models/read/experts_parts.h"
 
 namespace orrery::models {
@@ -16,17 +18,6 @@ void as_deepseek_v2(Model& m) {
   m.experts.groups_by_two = false;
 }
 
-// DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2: weights from sigmoids, groups chosen by their two best
-// experts, and a bias that moves by 0.001 a step.
-void as_deepseek_v3(Model& m) {
-  as_llama(m);
-  m.norm_epsilon = 1e-6;
-  m.experts.scores = Scores::sigmoid;
-  m.experts.normalised = true;
-  m.experts.balance_bias = true;
-  m.experts.bias_rate = 0.001;
-}
-
 void latent_keys(ConfigKeys& k, Model& m) {
   k.count({"q_lora_rank"}, m.latent.q_rank, 1, kMostWidth, 0);
   k.count({"kv_lora_rank"}, m.latent.kv_rank, 1, kMostWidth);
@@ -35,30 +26,6 @@ void latent_keys(ConfigKeys& k, Model& m) {
   k.count({"v_head_dim"}, m.latent.value, 1, kMostWidth);
   k.only("rope_interleave", true, "the latent attention's rotation turns adjacent columns");
   if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
-}
-
-void deepseek_groups(ConfigKeys& k, Model& m) {
-  k.count({"n_group"}, m.experts.groups, 1, kMostExperts, 1);
-  k.count({"topk_group"}, m.experts.groups_chosen, 1, kMostExperts, 1);
-}
-
-/// What a class has where its file is silent.
-struct RoutingDefaults {
-  double scale = 1;  ///< routed_scaling_factor
-  bool normalised = true;
-  std::int64_t shared = 1, dense = 0;  ///< shared experts, and first layers without experts
-};
-
-/// The experts' sizes, which layers have experts, and how their weights are scaled.
-void routed_like_deepseek(ConfigKeys& k, Model& m, const RoutingDefaults& silent) {
-  Experts& e = m.experts;
-  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
-  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
-  k.count({"n_shared_experts"}, shared, 0, kMostExperts, silent.shared);
-  if (k.reads()) e.shared = shared * e.hidden;
-  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, silent.dense);
-  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, silent.scale);
-  k.flag({"norm_topk_prob"}, e.normalised, silent.normalised);
 }
 
 /// The module that predicts a token further ahead.
@@ -144,18 +111,33 @@ WeightNames deepseek_names() {
 
 // DeepSeek-AI 2025, "DeepSeek-V3.2": V3's layers, whose attention reads the tokens that an indexer chooses.
 void indexer_keys(ConfigKeys& k, Model& m, std::int64_t heads) {
-  constexpr const char* kShared = "layers that read the tokens chosen in a layer before are not supported";
-  constexpr const char* kAllTokens = "model_type deepseek_v3, whose attention reads all tokens";
   Indexer& i = m.indexer;
   k.count({"index_n_heads"}, i.heads, 1, kMostWidth, heads);
   k.count({"index_head_dim"}, i.width, 1, kMostWidth, 128);
   k.count({"index_topk"}, i.chosen, 1, kMostSequence, 2048);
-  std::int64_t every = 1;
-  k.count({"index_topk_freq"}, every, 1, kMostLayers, 1);
+  k.count({"index_topk_freq"}, i.every, 1, kMostLayers, 1);
+  k.count({"index_skip_topk_offset"}, i.first, 0, kMostLayers, 0);
   if (!k.reads()) return;
-  if (every > 1) k.refuse("index_topk_freq", kShared, std::string("1, or ") + kAllTokens);
-  if (k.given("index_topk_pattern")) k.refuse("index_topk_pattern", kShared, std::string("null, or ") + kAllTokens);
-  k.all_are("indexer_types", "full", kShared);
+  const bool listed = k.given("indexer_types");
+  if (i.every > 1 && !listed && !k.given("index_skip_topk_offset"))
+    k.refuse("index_topk_freq", "which layers choose, and which read what a layer before chose, is not said",
+             "index_skip_topk_offset, the number of first layers that choose, or indexer_types");
+  if (k.given("index_topk_pattern"))
+    k.refuse("index_topk_pattern", "layers that read the tokens chosen in a layer before follow a period",
+             "null, with indexer_types, or index_topk_freq and index_skip_topk_offset");
+  const std::vector<bool> chooses = k.which_are("indexer_types", "full", "shared");
+  if (const auto shared = std::find(chooses.begin(), chooses.end(), false); shared != chooses.end()) {
+    i.first = shared - chooses.begin();
+    i.every = std::find(shared, chooses.end(), true) - shared + 1;
+  } else if (listed) {
+    i.every = 1;
+  }
+  for (std::size_t at = 0; at < chooses.size(); ++at)
+    if (i.chooses(static_cast<std::int64_t>(at)) != chooses[at])
+      return k.refuse("indexer_types", "layers that choose follow no period",
+                      "all of some first layers, then the last of every n");
+  if (i.every == 1) i.first = 0;
+  if (i.every > 1) k.remark("carrying a choice of tokens to the layers that share it counts nothing");
 }
 void deepseek_v32_config(ConfigKeys& k, Model& m) {
   deepseek_config(k, m, true);
@@ -314,7 +296,7 @@ void afmoe_config(ConfigKeys& k, Model& m) {
   k.count({"sliding_window"}, m.window, 1, kMostSequence, 1024);
   k.count({"global_attn_every_n_layers"}, m.window_period, 2, kMostLayers, 4);
   k.layer_types(m);
-  if (k.reads()) m.unrotated_period = m.window_period;
+  unrotated_where_full(k, m);
   window_within(k, m);
   experts_keys(k, m, "num_experts");
   k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1408);

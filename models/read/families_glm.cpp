@@ -230,7 +230,7 @@ void cohere2_config(ConfigKeys& k, Model& m) {
   k.count({"sliding_window_pattern", "_sliding_window_pattern"}, m.window_period, 1, kMostLayers, 4);
   if (k.reads() && m.window == 0) m.window_period = 0;
   k.layer_types(m);
-  if (k.reads()) m.unrotated_period = m.window_period;
+  unrotated_where_full(k, m);
   window_within(k, m);
 }
 

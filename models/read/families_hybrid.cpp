@@ -1,6 +1,8 @@
-// Families with state spaces or gated delta networks, alone or between attention. Keys and their defaults come from the
-// classes' configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the configuration_nemotron_h.py
-// beside its weights), names from the classes' modules.
+// Families with state spaces, gated delta networks or short convolutions, alone or between attention. Keys and their
+// defaults come from the classes' configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the
+// configuration_nemotron_h.py beside its weights), names from the classes' modules.
+#include <fmt/format.h>
+
 #include "models/read/experts_parts.h"
 
 namespace orrery::models {
@@ -372,6 +374,174 @@ WeightNames qwen3_5_names() {
   return names;
 }
 
+// -- LFM2 -------------------------------------------------------------------------------------------------------------
+
+// Liquid AI 2025, "LFM2 Technical Report", section 2: gated short convolutions between grouped-query attention with
+// norms of heads, each followed by a gated MLP, or later by experts that sigmoids choose with a balancing bias.
+void as_lfm2(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.norm_epsilon = 1e-5;
+  m.rope_theta = 1e6;
+  m.qk_norm = true;
+}
+void as_lfm2_moe(Model& m) {
+  as_lfm2(m);
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+}
+
+void lfm2_keys(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, 8);
+  k.count({"max_position_embeddings"}, m.max_sequence, 1, kMostSequence, 128000);
+  k.real({"norm_eps", "block_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings", "tie_embedding"}, m.tied_embeddings, true);
+  k.real({"rope_theta", "theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
+  k.rope_scaling(m);
+  k.count({"conv_L_cache"}, m.conv_taps, 1, kMostWidth, 3);
+  no_biases(k, "conv_bias");
+}
+
+/// The class's gated MLP is two thirds as wide as the file says, times a factor, rounded up.
+void lfm2_config(ConfigKeys& k, Model& m) {
+  lfm2_keys(k, m);
+  bool adjusts = false;
+  k.flag({"block_auto_adjust_ff_dim"}, adjusts, true);
+  if (k.reads() && k.given("block_ff_dim"))
+    k.count({"block_ff_dim"}, m.ffn_hidden, 1, kMostWidth);
+  else
+    k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  if (adjusts) {
+    double factor = 1;
+    std::int64_t multiple = 256;
+    k.real_or_none("block_ffn_dim_multiplier", factor, kMostCoefficient, 1);
+    k.count({"block_multiple_of"}, multiple, 1, kMostWidth, multiple);
+    m.ffn_hidden = 2 * m.ffn_hidden / 3;
+    if (factor > 0) {
+      m.ffn_hidden = static_cast<std::int64_t>(factor * static_cast<double>(m.ffn_hidden));
+      m.ffn_hidden = (m.ffn_hidden + multiple - 1) / multiple * multiple;
+    }
+  }
+  k.convolution_blocks(0, m);
+  if (k.reads() && m.blocks_with(m.layers, [](const BlockParts& one) { return one.mixer == Mixer::conv; }) == 0)
+    m.conv_taps = 0;
+}
+
+void lfm2_moe_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  lfm2_keys(k, m);
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth, 7168);
+  experts_keys(k, m, "num_experts");
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1792);
+  k.flag({"use_expert_bias"}, e.balance_bias, true);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 1);
+  std::int64_t dense = 0;
+  while (!k.reads() && dense < m.layers && m.parts(dense).feed == Feed::mlp) ++dense;
+  k.count({"num_dense_layers"}, dense, 0, kMostLayers, 2);
+  k.convolution_blocks(dense, m);
+}
+
+WeightNames lfm2_names() {
+  WeightNames names = llama_names();
+  names.whole = {{"wte", "embed_tokens"}, {"ln_f", "embedding_norm"}};
+  names.parts = {{"ln_1", "operator_norm"},
+                 {"ln_2", "ffn_norm"},
+                 {"attn.q", "self_attn.q_proj"},
+                 {"attn.k", "self_attn.k_proj"},
+                 {"attn.v", "self_attn.v_proj"},
+                 {"attn.q_norm", "self_attn.q_layernorm"},
+                 {"attn.k_norm", "self_attn.k_layernorm"},
+                 {"attn.proj", "self_attn.out_proj"},
+                 {"conv.b", "conv.in_proj"},
+                 {"conv.c", "conv.in_proj"},
+                 {"conv.x", "conv.in_proj"},
+                 {"conv.taps", "conv.conv"},
+                 {"conv.proj", "conv.out_proj"},
+                 {"mlp.gate", "feed_forward.w1"},
+                 {"mlp.up", "feed_forward.w3"},
+                 {"mlp.proj", "feed_forward.w2"},
+                 {"mlp.router", "feed_forward.gate"},
+                 {"mlp.router.balance", "feed_forward.expert_bias"}};
+  names.experts = "feed_forward.experts";
+  names.expert_parts = {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}};
+  return names;
+}
+
+// -- Falcon-H1 --------------------------------------------------------------------------------------------------------
+
+// Technology Innovation Institute 2025, "Falcon-H1", section 2: in each block attention and Mamba-2's mixer read one
+// norm and are summed, before a gated MLP; fixed multipliers stand at most products.
+void as_falcon_h1(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-5;
+  m.pattern = {{Mixer::both, Feed::mlp}};
+}
+
+/// Multipliers of attention's input and of its keys are a factor of scores and of values. A file is written with those
+/// of the inputs 1.
+void falcon_h1_scales(ConfigKeys& k, Model& m) {
+  constexpr double kMost = 1e6;
+  StateSpace& s = m.ssm;
+  double into = 1, key = m.score_factor, out = m.value_scale, into_state = 1;
+  k.real({"attention_in_multiplier"}, into, 1e-6, kMost, 1);
+  k.real({"key_multiplier"}, key, 1e-6, kMost, 1);
+  k.real({"attention_out_multiplier"}, out, 1e-6, kMost, 1);
+  k.real({"ssm_in_multiplier"}, into_state, 1e-6, kMost, 1);
+  k.real({"ssm_out_multiplier"}, s.out_scale, 1e-6, kMost, 1);
+  std::vector<double> of_mlp = {m.gate_scale, m.mlp_scale}, of_state(s.scales.begin(), s.scales.end());
+  k.reals("mlp_multipliers", of_mlp, kMost);
+  k.reals("ssm_multipliers", of_state, kMost);
+  k.real({"embedding_multiplier"}, m.embedding_scale, 1e-6, kMost, 1);
+  k.real({"lm_head_multiplier"}, m.logit_scale, 1e-6, kMost, 1);
+  if (!k.reads()) return;
+  m.score_factor = key * into * into;
+  m.value_scale = out * into;
+  m.gate_scale = of_mlp[0], m.mlp_scale = of_mlp[1];
+  for (std::size_t i = 0; i < s.scales.size(); ++i) s.scales[i] = into_state * of_state[i];
+}
+
+void falcon_h1_config(ConfigKeys& k, Model& m) {
+  StateSpace& s = m.ssm;
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0);
+  silu(k, m, "falcon_h1");
+  std::int64_t inner = s.inner();
+  k.count({"mamba_n_heads"}, s.heads, 1, kMostWidth, 128);
+  // The class has a number or "auto"; a file that leaves mamba_d_ssm out has a number.
+  std::string width = "auto";
+  k.text({"mamba_d_head"}, width, "auto");
+  if (k.reads() && width != "auto" && !k.given("mamba_d_ssm")) {
+    k.count({"mamba_d_head"}, s.width, 1, kMostWidth);
+    inner = s.heads * s.width;
+  } else {
+    k.count({"mamba_d_ssm"}, inner, 1, kMostWidth);
+  }
+  if (k.reads()) {
+    s.width = inner / std::max<std::int64_t>(1, s.heads);
+    if (s.width * s.heads != inner || (width != "auto" && width != fmt::format("{}", s.width)))
+      k.refuse("mamba_d_head", "heads of the state space do not fill mamba_d_ssm",
+               "auto, or mamba_d_ssm / mamba_n_heads");
+  }
+  k.count({"mamba_n_groups"}, s.groups, 1, kMostWidth, 1);
+  k.count({"mamba_d_state"}, s.state, 1, kMostWidth, 256);
+  k.count({"mamba_d_conv"}, s.taps, 1, kMostWidth, 4);
+  k.count({"mamba_chunk_size"}, s.chunk, 1, kMostSequence, 256);
+  k.flag({"mamba_conv_bias"}, s.conv_bias, true);
+  k.unlimited("time_step_limit", "a state space's steps have no bounds here");
+  k.flag({"mamba_rms_norm"}, s.normed, false);
+  bool gates_after = false;
+  k.flag({"mamba_norm_before_gate"}, gates_after, true);
+  if (s.normed && gates_after)
+    k.refuse("mamba_norm_before_gate", "a state space's norm stands behind its gate here", "false");
+  for (const char* key : {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"}) no_biases(k, key);
+  if (k.given("attn_layer_indices")) k.refuse("attn_layer_indices", "its class has attention in every layer", "null");
+  falcon_h1_scales(k, m);
+}
+
 }  // namespace
 
 std::vector<FamilyTraits> hybrid_families() {
@@ -389,6 +559,11 @@ std::vector<FamilyTraits> hybrid_families() {
             qwen3_5_config, qwen3_5_names()),
       entry(Family::qwen3_5_moe, "qwen3_5_moe_text", "Qwen3.5 of experts", "Qwen3_5MoeForCausalLM", "Qwen3_5Moe",
             as_qwen3_next, qwen3_5_moe_config, qwen3_5_names()),
+      entry(Family::lfm2, "lfm2", "LFM2", "Lfm2ForCausalLM", "Lfm2", as_lfm2, lfm2_config, lfm2_names()),
+      entry(Family::lfm2_moe, "lfm2_moe", "LFM2 of experts", "Lfm2MoeForCausalLM", "Lfm2Moe", as_lfm2_moe,
+            lfm2_moe_config, lfm2_names()),
+      entry(Family::falcon_h1, "falcon_h1", "Falcon-H1", "FalconH1ForCausalLM", "FalconH1", as_falcon_h1,
+            falcon_h1_config, bamba_names()),
   };
   for (FamilyTraits& one : all) {
     if (one.family == Family::granite_hybrid || one.family == Family::qwen3_5_moe) one.names = stack_experts;

@@ -182,7 +182,7 @@ void gemma3_config(ConfigKeys& k, Model& m) {
   k.real_or_none("final_logit_softcapping", m.logit_cap, 1e6, 0);
   k.count({"sliding_window"}, m.window, 1, kMostSequence, 4096);
   k.count({"sliding_window_pattern", "_sliding_window_pattern"}, m.window_period, 1, kMostLayers, 6);
-  if (k.reads() && m.window_period == 1) m.window = m.window_period = 0, m.window_theta = 0;
+  if (k.reads() && m.window_period == 1) m.drop_window();
   k.layer_types(m);
   window_within(k, m);
 }

@@ -50,7 +50,16 @@ inline void clipped(ConfigKeys& k, const char* key) {
 
 /// A window at least as long as the longest sequence is no window.
 inline void window_within(ConfigKeys& k, Model& m) {
-  if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0, m.full_first = false;
+  if (k.reads() && m.window >= m.max_sequence) m.drop_window();
+}
+
+/// Layers that see all do not rotate.
+inline void unrotated_where_full(ConfigKeys& k, Model& m) {
+  if (!k.reads()) return;
+  m.unrotated_period = m.window_period;
+  if (m.full_first || !m.full_layers.empty())
+    k.refuse("layer_types", "layers that see everything, and so do not rotate, follow no period",
+             "only every n-th layer may be without a window");
 }
 
 inline FamilyTraits entry(Family family, const char* name, const char* title, const char* architecture,
@@ -143,7 +152,7 @@ inline void exaone_windows(ConfigKeys& k, Model& m) {
       k.refuse("sliding_window_pattern", "windows in another pattern are read from layer_types alone", "LLLG, or 4");
   }
   k.layer_types(m);
-  if (k.reads()) m.unrotated_period = m.window_period;
+  unrotated_where_full(k, m);
   window_within(k, m);
 }
 
@@ -183,10 +192,7 @@ inline void qwen_window(ConfigKeys& k, Model& m) {
     k.count({"sliding_window"}, m.window, 1, kMostSequence, 4096);
     k.count({"max_window_layers"}, first, 0, kMostLayers, 28);
     if (first >= m.layers) m.window = 0;
-    if (first > 0 && first < m.layers)
-      k.refuse("max_window_layers",
-               "layers of which the first see everything and the others a window are not supported",
-               "use max_window_layers: 0, or the number of layers");
+    for (std::int64_t i = 0; i < first && first < m.layers; ++i) m.full_layers.push_back(i);
   }
   k.layer_types(m);
   window_within(k, m);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "models/limits.h"
 #include "models/read/families.h"
@@ -45,6 +46,14 @@ class ConfigReader : public ConfigKeys {
   }
   void real_or_none(const char* name, double& value, double most, double fallback) override {
     value = at_.optional(name).number(0, most, at_.has(name) ? 0 : fallback);
+  }
+  void reals(const char* key, std::vector<double>& values, double most) override {
+    const Cursor list = at_.optional(key);
+    if (!list.exists()) return;
+    const std::vector<Cursor> items = list.one_or_many();
+    if (items.size() != values.size())
+      return list.error("E0111", fmt::format("{} numbers, where its class has {}", items.size(), values.size()), "");
+    for (std::size_t i = 0; i < items.size(); ++i) values[i] = items[i].number(-most, most, values[i]);
   }
   void flag(Names names, bool& value, bool fallback) override { value = find(names).boolean(fallback); }
   void text(Names names, std::string& value, const char* fallback) override { value = find(names).text(fallback); }
@@ -103,9 +112,9 @@ class ConfigReader : public ConfigKeys {
     std::vector<bool> with;
     for (const Cursor& one : list.items()) {
       const std::string word = one.is_scalar() ? one.scalar_text() : "";
-      const bool experts = word == "sparse" || word == "true";
-      if (!experts && word != "dense" && word != "false")
-        return one.error("E0111", "a layer is sparse or dense", "sparse, dense, true or false");
+      const bool experts = word == "sparse" || word == "true" || word == "1";
+      if (!experts && word != "dense" && word != "false" && word != "0")
+        return one.error("E0111", "a layer is sparse or dense", "sparse, dense, true, false, 1 or 0");
       with.push_back(experts);
     }
     if (std::ssize(with) != model.layers)
@@ -119,6 +128,13 @@ class ConfigReader : public ConfigKeys {
     if (!list.exists() || !list.is_sequence()) return;
     std::vector<bool> sliding;
     for (const Cursor& one : list.items()) sliding.push_back(one.text() == "sliding_attention");
+    place_windows(list, sliding, model);
+  }
+  void window_flags(const char* key, Model& model) override {
+    const Cursor list = at_.optional(key);
+    if (!list.is_sequence()) return;
+    std::vector<bool> sliding;
+    for (const Cursor& one : list.items()) sliding.push_back(one.integer(0, 1, 0) == 1);
     place_windows(list, sliding, model);
   }
 
@@ -222,6 +238,30 @@ class ConfigReader : public ConfigKeys {
     place_blocks(types, std::move(blocks), model);
   }
 
+  void convolution_blocks(std::int64_t dense, Model& model) override {
+    const Cursor types = at_.optional("layer_types"), listed = at_.optional("full_attn_idxs");
+    const Feed feed = model.experts.any() ? Feed::experts : Feed::mlp;
+    std::vector<BlockParts> blocks(static_cast<std::size_t>(model.layers),
+                                   BlockParts{listed.is_sequence() ? Mixer::conv : Mixer::attention, feed});
+    if (types.is_sequence()) {
+      blocks.assign(types.items().size(), {Mixer::conv, feed});
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        const Cursor one = types.items()[i];
+        const std::string word = one.text();
+        if (word == "full_attention")
+          blocks[i].mixer = Mixer::attention;
+        else if (word != "conv")
+          one.error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
+                    "known are conv and full_attention");
+      }
+    } else if (listed.is_sequence()) {
+      for (const Cursor& one : listed.items())
+        blocks[static_cast<std::size_t>(one.integer(0, model.layers - 1, 0))].mixer = Mixer::attention;
+    }
+    for (std::size_t i = 0; i < blocks.size() && std::cmp_less(i, dense); ++i) blocks[i].feed = Feed::mlp;
+    place_blocks(types, std::move(blocks), model);
+  }
+
   void rope_scaling(Model& model) override {
     Cursor at = at_.optional("rope_scaling");
     if (!at.is_map()) at = at_.optional("rope_parameters");
@@ -286,11 +326,15 @@ class ConfigReader : public ConfigKeys {
       list.error("E0111", fmt::format("a finite `{}` is not supported: {}", key, why), "[0.0, Infinity]");
   }
 
-  void all_are(const char* key, const char* word, const char* otherwise) override {
+  std::vector<bool> which_are(const char* key, const char* yes, const char* no) override {
     const Cursor list = at_.optional(key);
-    if (!list.exists()) return;
-    for (const Cursor& one : list.items())
-      if (!one.is_scalar() || one.scalar_text() != word) return one.error("E0111", otherwise, word);
+    std::vector<bool> out;
+    if (!list.is_sequence()) return out;
+    for (const Cursor& one : list.items()) out.push_back(one.choice({no, yes}, 1) == 1);
+    if (std::ssize(out) != model_.layers)
+      list.error("E0111", fmt::format("{} entries for a model of {} layers", out.size(), model_.layers),
+                 "one for each layer");
+    return out;
   }
 
   void refuse(const char* key, const std::string& message, const std::string& help) override {
@@ -337,25 +381,29 @@ class ConfigReader : public ConfigKeys {
     s.long_attention = at.optional("long_mscale").number(kLeast, kMost, usual);
     model.rope_scaling = std::move(s);
   }
-  /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th.
+  /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th; or
+  /// those of a list.
   void place_windows(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
     std::vector<std::int64_t> whole;
     for (std::size_t i = 0; i < sliding.size(); ++i)
       if (!sliding[i]) whole.push_back(static_cast<std::int64_t>(i));
-    model.full_first = false;
-    if (whole.size() == sliding.size()) {
-      model.window = model.window_period = 0;
-      return;
-    }
+    if (std::ssize(sliding) != model.layers)
+      return (list.exists() ? list : at_)
+          .error("E0111", fmt::format("attention of {} layers for a model of {}", sliding.size(), model.layers),
+                 "one entry for each layer");
+    if (whole.size() == sliding.size()) return model.drop_window();
+    model.full_layers.clear();
     model.full_first = !whole.empty() && whole.front() == 0;
     if (model.full_first)
       model.window_period = whole.size() > 1 ? whole[1] : std::ssize(sliding);
     else
       model.window_period = whole.empty() ? 0 : whole.front() + 1;
     for (std::size_t i = 0; i < sliding.size(); ++i)
-      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i])
-        return list.error("E0111", "layers with and without a window follow no period",
-                          "only every n-th layer may be without a window");
+      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i]) {
+        model.window_period = 0, model.full_first = false;
+        model.full_layers = std::move(whole);
+        return;
+      }
   }
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
     if (std::ssize(blocks) > kMostLayers)

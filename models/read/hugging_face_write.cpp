@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "base/json.h"
 #include "models/read/families.h"
@@ -18,13 +20,16 @@ class ConfigWriter : public ConfigKeys {
  public:
   void put(const std::string& key, const std::string& value) {
     if (!written_.insert(key).second) return;
-    const std::size_t dot = key.find('.');
+    const std::size_t dot = key.rfind('.');
     std::string& out = dot == std::string::npos ? out_ : maps_[key.substr(0, dot)];
     out += fmt::format("{}  \"{}\": {}", out.empty() ? "" : ",\n", key.substr(dot + 1), value);
   }
   void quote(const char* key, const std::string& value) { put(key, base::json_quoted(value)); }
   [[nodiscard]] std::string finish() {
-    for (const auto& [key, keys] : maps_) put(key, "{\n" + keys + "\n}");
+    while (!maps_.empty()) {  // the last key is within no map that is left
+      const auto last = maps_.extract(std::prev(maps_.end()));
+      put(last.key(), "{\n" + last.mapped() + "\n}");
+    }
     return "{\n" + out_ + "\n}\n";
   }
 
@@ -43,6 +48,9 @@ class ConfigWriter : public ConfigKeys {
   void real_or_none(const char* name, double& value, double, double) override {
     put(name, value > 0 ? fmt::format("{}", value) : "null");
   }
+  void reals(const char* key, std::vector<double>& values, double) override {
+    put(key, fmt::format("[{}]", fmt::join(values, ", ")));
+  }
   void flag(Names names, bool& value, bool) override { put(*names.begin(), value ? "true" : "false"); }
   void text(Names names, std::string& value, const char*) override { quote(*names.begin(), value); }
   void activation(Names names, Model& model, std::initializer_list<Word> words, const char*) override {
@@ -60,8 +68,16 @@ class ConfigWriter : public ConfigKeys {
     put(key, "[" + all + "]");
   }
   void expert_layers(const char*, const std::vector<bool>&, Model&) override {}
-  void sparse_layers(const char*, Model&) override {}
-  void layer_types(Model&) override {}
+  void sparse_layers(const char* key, Model& model) override {
+    if (std::string_view(key) == "mlp_layer_types")
+      each_layer(key, model, [&](std::int64_t i) { return model.has_experts(i) ? "sparse" : "dense"; });
+  }
+  void layer_types(Model& model) override {
+    if (!model.full_layers.empty())
+      each_layer("layer_types", model,
+                 [&](std::int64_t i) { return model.windowed(i) ? "sliding_attention" : "full_attention"; });
+  }
+  void window_flags(const char*, Model&) override {}
   void attention_types(const char* runs, const char*, Model& model) override {
     std::string all;
     for (std::int64_t i = 0; i < model.layers; ++i)
@@ -102,6 +118,10 @@ class ConfigWriter : public ConfigKeys {
     put("decoder_sparse_step", "1");
     put("mlp_only_layers", "[" + dense + "]");
   }
+  void convolution_blocks(std::int64_t, Model& model) override {
+    each_layer("layer_types", model,
+               [&](std::int64_t i) { return model.parts(i).mixer == Mixer::attention ? "full_attention" : "conv"; });
+  }
   void rope_scaling(Model& model) override {
     const RopeScaling& s = model.rope_scaling;
     switch (s.kind) {
@@ -131,15 +151,21 @@ class ConfigWriter : public ConfigKeys {
                     s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
   }
   void unlimited(const char*, const char*) override {}
-  void all_are(const char*, const char*, const char*) override {}
+  std::vector<bool> which_are(const char*, const char*, const char*) override { return {}; }
   void refuse(const char*, const std::string&, const std::string&) override {}
   void remark(const std::string&) override {}
   [[nodiscard]] bool given(const char*) const override { return false; }
 
  private:
+  template <class WordOf>
+  void each_layer(const char* key, const Model& model, const WordOf& word_of) {
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i) all += fmt::format("{}\"{}\"", all.empty() ? "" : ", ", word_of(i));
+    put(key, "[" + all + "]");
+  }
   static bool of_window(Names names) { return std::string(*names.begin()) == "sliding_window"; }
   std::string out_;
-  std::map<std::string, std::string> maps_;  ///< keys a.b of the map a
+  std::map<std::string, std::string> maps_;  ///< keys a.b.c of the map a.b
   std::set<std::string> written_;
 };
 
@@ -153,7 +179,7 @@ Model essence(Model m) {
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
   if (m.bias && m.attention_bias) m.qkv_bias = m.out_bias = true;
   m.ssm.chunk = StateSpace{}.chunk;  // how it is computed, not what
-  if (m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0, m.full_first = false;
+  if (m.window >= m.max_sequence) m.drop_window();
   return m;
 }
 
@@ -174,9 +200,9 @@ const char* difference(const Model& given, const Model& again) {
       a.attention_bias != b.attention_bias || a.out_bias != b.out_bias || a.head_bias != b.head_bias)
     return "its biases";
   if (a.kv_heads != b.kv_heads) return "grouped queries";
-  if (a.head_dim != b.head_dim) return "the width of its heads";
+  if (a.head_dim != b.head_dim || a.value_dim != b.value_dim) return "the width of its heads";
   if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period ||
-      a.full_first != b.full_first)
+      a.full_first != b.full_first || a.full_layers != b.full_layers || a.window_kv_heads != b.window_kv_heads)
     return "its mask";
   if (!(a.dropout == b.dropout)) return "its dropout";
   if (a.token_types != b.token_types) return "its token types";
@@ -184,7 +210,8 @@ const char* difference(const Model& given, const Model& again) {
   if (!(a.experts == b.experts)) return "its experts";
   if (!(a.indexer == b.indexer)) return "which tokens its attention reads";
   if (!(a.latent == b.latent)) return "its latent attention";
-  if (a.pattern != b.pattern || !(a.ssm == b.ssm)) return "its pattern of layers, or its state spaces";
+  if (a.pattern != b.pattern || !(a.ssm == b.ssm) || a.conv_taps != b.conv_taps)
+    return "its pattern of layers, or its state spaces";
   if (a.embedding_scale != b.embedding_scale || a.residual_scale != b.residual_scale || a.logit_scale != b.logit_scale)
     return "its scales of embeddings, residuals or logits";
   if (a.ffn_hidden != b.ffn_hidden) return "the width of its MLP";

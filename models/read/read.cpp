@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -127,6 +128,29 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         "out_bias: false");
   needs("full_first", !m.full_first || m.window_period > 0, "only of layers with a period the first can see all",
         "give window and window_period, or full_first: false");
+  const bool listed = std::is_sorted(m.full_layers.begin(), m.full_layers.end(), std::less_equal<>()) &&
+                      (m.full_layers.empty() || m.full_layers.back() < m.layers);
+  needs("full_layers", m.full_layers.empty() || (m.window > 0 && m.window_period == 0 && listed),
+        "a list of the layers that see everything needs a window for the others, and names each once, in order",
+        "give a window and no window_period, and numbers of layers from 0");
+  needs("window_kv_heads",
+        m.window_kv_heads == 0 || (m.window > 0 && m.heads % m.window_kv_heads == 0 && !m.latent.any()),
+        "key/value heads of layers with a window divide the heads, and there is a window",
+        "give a window, or leave window_kv_heads out");
+  needs("value_dim", m.value_dim == 0 || (m.pre_norm && !m.attention_gate && !m.latent.any() && !m.bias),
+        "values of a width of their own are of plain attention without biases, behind norms that come first",
+        "leave value_dim out; latent_attention has a key for it");
+  needs("value_scale", m.value_scale == 1 || (m.pre_norm && !m.bias && !m.out_bias),
+        "values can only be scaled where norms come first and attention's last product has no bias", "value_scale: 1");
+  needs("score_factor", m.score_factor == 1 || !m.latent.any(), "latent attention has no factor of its scores",
+        "score_factor: 1");
+  needs("gate_scale",
+        (m.gate_scale == 1 && m.mlp_scale == 1) ||
+            (traits_of(m.activation).gated && m.pre_norm && !m.bias && !m.experts.any()),
+        "a gated MLP alone is scaled, whose norm comes first, without biases and experts",
+        "gate_scale: 1 and mlp_scale: 1");
+  needs("sinks_in_windows", !m.sinks_in_windows || (m.attention_sinks && m.window > 0),
+        "sinks can only be in layers with a window alone if there are both", "sinks_in_windows: false");
   needs("attention_gate", !m.attention_gate || !m.latent.any(),
         "a gate of attention's output is made with q, k and v from the token", "attention_gate: false");
   needs("attention_bias", m.attention_bias || m.pre_norm, "attention without biases needs norms that come first",
@@ -221,13 +245,15 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.layers = at.at("layers").integer(1, kMostLayers, 1);
   m.hidden = at.at("hidden").integer(1, kMostWidth, 1);
   if (const Cursor ssm = at.optional("state_space"); ssm.exists()) m.ssm = read_state_space(ssm);
+  m.conv_taps = at.optional("conv_taps").integer(0, kMostWidth, 0);
   if (const Cursor pattern = at.optional("pattern"); pattern.exists()) m.pattern = read_pattern(pattern);
   // Without attention, heads are the state spaces'.
-  const auto attends = [](const BlockParts& one) { return one.mixer == Mixer::attention; };
-  const bool none = m.blocks_with(m.layers, attends) == 0 && m.ssm.any();
+  const auto of_heads = [](const BlockParts& one) { return attends(one.mixer); };
+  const bool none = m.blocks_with(m.layers, of_heads) == 0 && m.ssm.any();
   m.heads = (none ? at.optional("heads") : at.at("heads")).integer(1, kMostWidth, none ? m.ssm.heads : 1);
   m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);
   m.head_dim = at.optional("head_dim").integer(1, kMostWidth, none ? m.ssm.width : 0);
+  m.value_dim = at.optional("value_dim").integer(1, kMostWidth, 0);
   // A gated MLP's width has no usual multiple of hidden to default to.
   const bool feeds = m.blocks_with(m.layers, [](const BlockParts& one) { return one.feed == Feed::mlp; }) > 0;
   const Cursor ffn = traits_of(m.activation).gated && feeds ? at.at("ffn_hidden") : at.optional("ffn_hidden");
@@ -277,12 +303,21 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.logit_cap = at.optional("logit_cap").number(0, kMostCap, m.logit_cap);
   m.query_scale = at.optional("query_scale").number(0, kMostCap, m.query_scale);
   m.window = at.optional("window").integer(0, kMostSequence, m.window);
-  m.window_period = at.optional("window_period").integer(0, kMostLayers, m.window > 0 ? m.window_period : 0);
+  for (const Cursor& one : at.optional("full_layers").one_or_many())
+    if (one.exists()) m.full_layers.push_back(one.integer(0, kMostLayers, 0));
+  const bool periodic = m.window > 0 && m.full_layers.empty();
+  m.window_period = at.optional("window_period").integer(0, kMostLayers, periodic ? m.window_period : 0);
+  m.window_kv_heads = at.optional("window_kv_heads").integer(0, kMostWidth, 0);
   m.full_first = at.optional("full_first").boolean(m.window_period > 0 && m.full_first);
   m.window_theta = at.optional("window_theta").number(0, 1e12, m.window > 0 ? m.window_theta : 0);
   m.unrotated_period = at.optional("unrotated_period").integer(0, kMostLayers, m.unrotated_period);
   m.attention_gate = at.optional("attention_gate").boolean(m.attention_gate);
+  m.value_scale = at.optional("value_scale").number(kLeastScale, kMostCap, m.value_scale);
+  m.score_factor = at.optional("score_factor").number(kLeastScale, kMostCap, m.score_factor);
+  m.gate_scale = at.optional("gate_scale").number(kLeastScale, kMostCap, m.gate_scale);
+  m.mlp_scale = at.optional("mlp_scale").number(kLeastScale, kMostCap, m.mlp_scale);
   m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
+  m.sinks_in_windows = at.optional("sinks_in_windows").boolean(m.attention_sinks && m.window > 0 && m.sinks_in_windows);
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
   if (const Cursor indexer = at.optional("indexer"); indexer.exists()) m.indexer = read_indexer(indexer);
   const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
@@ -376,6 +411,7 @@ std::string write_model(const Model& m, int indent) {
   line("heads", m.heads);
   line("kv_heads", m.kv_heads);
   line("head_dim", m.head_dim);
+  if (m.value_dim > 0) line("value_dim", m.value_dim);
   line("ffn_hidden", m.ffn_hidden);
   line("vocab", m.vocab);
   line("max_sequence", m.max_sequence);
@@ -423,14 +459,22 @@ std::string write_model(const Model& m, int indent) {
   feature("logit_cap", &Model::logit_cap);
   feature("query_scale", &Model::query_scale);
   feature("window", &Model::window);
-  if (m.window > 0) feature("window_period", &Model::window_period);
+  if (m.window > 0 && m.full_layers.empty()) feature("window_period", &Model::window_period);
+  if (!m.full_layers.empty()) line("full_layers", fmt::format("[{}]", fmt::join(m.full_layers, ", ")));
+  feature("window_kv_heads", &Model::window_kv_heads);
   if (m.window_period > 0) feature("full_first", &Model::full_first);
   if (m.window > 0) feature("window_theta", &Model::window_theta);
   feature("unrotated_period", &Model::unrotated_period);
   feature("attention_gate", &Model::attention_gate);
+  feature("value_scale", &Model::value_scale);
+  feature("score_factor", &Model::score_factor);
+  feature("gate_scale", &Model::gate_scale);
+  feature("mlp_scale", &Model::mlp_scale);
   feature("attention_sinks", &Model::attention_sinks);
+  if (m.attention_sinks && m.window > 0) feature("sinks_in_windows", &Model::sinks_in_windows);
   if (m.further.any())
     line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));
+  if (m.conv_taps > 0) line("conv_taps", m.conv_taps);
   out += state_space_text(m.ssm, margin) + pattern_text(m.pattern, margin);
   out +=
       latent_text(m.latent, margin) + indexer_text(m.indexer, margin) + experts_text(m.experts, usual.experts, margin);

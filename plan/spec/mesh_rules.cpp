@@ -12,17 +12,20 @@ namespace {
 
 void state_space_rules(const Proposed& p, BrokenRules& broken) {
   const models::StateSpace& s = p.model.ssm;
-  if (!s.any()) return;
   const std::int64_t ways = p.spec.mesh.tensor;
+  broken.rule(!p.model.reads_in_order() || p.spec.mesh.context == 1, "P171",
+              text("a {} reads the tokens of a sequence one after another, and context {} divides them",
+                   s.any() ? "state space" : "short convolution", p.spec.mesh.context),
+              "context: 1, with tensor and sequence parallelism, ZeRO or pipeline stages");
+  broken.rule(p.model.conv_taps == 0 || p.model.hidden % ways == 0, "P170",
+              text("tensor {} does not divide the short convolutions' {} columns", ways, p.model.hidden),
+              "a tensor degree that divides the hidden width");
+  if (!s.any()) return;
   broken.rule(
       s.heads % ways == 0 && s.groups % ways == 0 && s.normed_runs() % ways == 0, "P170",
       text("tensor {} does not divide the state spaces' {} in {}, normed in {}", ways, base::count_of(s.heads, "head"),
            base::count_of(s.groups, "group"), base::count_of(s.normed_runs(), "run")),
       "a tensor degree that divides heads, groups and normed runs; or ZeRO and pipeline stages");
-  broken.rule(p.spec.mesh.context == 1, "P171",
-              text("a state space reads the tokens of a sequence one after another, and context {} divides them",
-                   p.spec.mesh.context),
-              "context: 1, with tensor and sequence parallelism, ZeRO or pipeline stages");
 }
 
 void module_rules(const Proposed& p, BrokenRules& broken) {
@@ -72,6 +75,7 @@ void tensor_rules(const Proposed& p, BrokenRules& broken) {
   };
   divides(p.model.heads, "attention heads", "P03");
   divides(p.model.kv_heads, "key/value heads", "P04");
+  divides(p.model.window_kv_heads, "key/value heads of layers with a window", "P04");
   divides(p.model.ffn_hidden, "columns of the MLP", "P05");
   broken.rule(!p.model.joint_qk_norm || p.spec.mesh.tensor == 1, "P169",
               text("{} norms all heads of q, and of k, together, and tensor {} would divide them", p.model.name,

@@ -189,8 +189,11 @@ const char* on_cpu_alone(const models::Model& model) {
   if (!model.norm_weight) return "norms without weights are";
   if (model.activation == models::Activation::xielu) return "xIELU is";
   if (model.ssm.any()) return "state spaces and gated delta networks are";
+  if (model.conv_taps > 0) return "short convolutions are";
+  if (model.gate_scale != 1) return "scales of an MLP's gate are";
   if (model.attention_gate) return "gates of attention's output are";
   if (model.attention_sinks) return "attention sinks are";
+  if (model.value_dim > 0) return "values of a width of their own are";
   return nullptr;
 }
 

@@ -280,11 +280,12 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "`tensor: 1`; ZeRO, pipeline and context parallelism split such models"},
     {"P170", "tensor does not divide the state spaces",
      "`tensor` does not divide the heads of the state spaces or gated delta networks (`state_space`), their groups, or "
-     "the runs of columns that a state space's norm takes by themselves",
+     "the runs of columns that a state space's norm takes by themselves; or the columns of short convolutions "
+     "(`conv_taps`)",
      "a degree that divides all of them; ZeRO and pipeline stages split such models too"},
     {"P171", "context parallelism of state spaces",
-     "`context` above 1 for a model with state spaces or gated delta networks, which read the tokens of a sequence one "
-     "after another",
+     "`context` above 1 for a model with state spaces, gated delta networks or short convolutions, which read the "
+     "tokens of a sequence one after another",
      "`context: 1`, with tensor and sequence parallelism, ZeRO or pipeline stages"},
 });
 

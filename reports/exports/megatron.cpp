@@ -131,6 +131,11 @@ void check_model(Handover& h) {
   h.needs(!m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
   h.needs(!m.attention_gate, "a gate of attention's output", "models without `attention_gate`");
   h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
+  h.needs(m.score_factor == 1 && m.gate_scale == 1 && m.mlp_scale == 1, "scales of scores and of MLPs",
+          "models without `score_factor`, `gate_scale` and `mlp_scale`");
+  h.needs(m.value_dim == 0 && m.window_kv_heads == 0 && m.value_scale == 1 && m.full_layers.empty(),
+          "values of a width or a scale of their own, or windows by a list of layers",
+          "models without `value_dim`, `value_scale`, `window_kv_heads` and `full_layers`");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");
   h.note(
       dropout.embedding != dropout.residual,

@@ -76,8 +76,9 @@ std::vector<int> contexts(const plan::Job& job, const models::Model& model, bool
   std::vector<int> out = {1};
   if (fixed || !rings || !model.causal || b.states.staleness) return out;
   const std::int64_t sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
-  // Ring attention supports neither windows nor slopes (P104), a ring no state spaces (P171).
-  if (model.ssm.any() || model.positions == models::Positions::alibi || (model.window > 0 && model.window < sequence))
+  // Ring attention supports neither windows nor slopes (P104), a ring no mixers that read in order (P171).
+  if (model.reads_in_order() || model.positions == models::Positions::alibi ||
+      (model.window > 0 && model.window < sequence))
     return out;
   for (const std::int64_t c : divisors(ranks))
     if (c > 1 && sequence / c >= kLeastTokens && sequence % (2 * c) == 0) out.push_back(static_cast<int>(c));

@@ -50,7 +50,7 @@ inline void make_mixture(models::Model& m) {
     m.experts.shared = 24;
 }
 
-/// State spaces or gated delta networks whose chunks of 5 tokens do not divide a sequence of 16.
+/// State spaces, short convolutions, or gated delta networks whose chunks of 5 tokens do not divide a sequence of 16.
 inline void make_hybrid(models::Model& m) {
   using models::Family;
   using models::Feed;
@@ -67,6 +67,18 @@ inline void make_hybrid(models::Model& m) {
     const Feed feed = m.family == Family::qwen3_5 ? Feed::mlp : Feed::experts;
     if (feed == Feed::experts) make_mixture(m), m.experts.shared = 16;
     m.pattern = {{Mixer::delta, feed}, {Mixer::attention, feed}};
+  } else if (m.family == Family::falcon_h1) {
+    m.pattern = {{Mixer::both, Feed::mlp}};
+    m.ssm.normed = false;
+    m.ssm.scales = {0.9, 1.1, 0.8, 1.2, 1.3}, m.ssm.out_scale = 0.6;
+    m.embedding_scale = 2, m.logit_scale = 0.5;
+    m.score_factor = 1.4, m.value_scale = 0.7, m.gate_scale = 1.5, m.mlp_scale = 0.4;
+  } else if (m.family == Family::lfm2 || m.family == Family::lfm2_moe) {
+    m.ssm = {};
+    m.conv_taps = 3;
+    if (m.family == Family::lfm2_moe) make_mixture(m);
+    m.pattern = {{Mixer::conv, Feed::mlp},
+                 {Mixer::attention, m.family == Family::lfm2_moe ? Feed::experts : Feed::mlp}};
   } else {
     m.pattern = {{Mixer::mamba, Feed::mlp}, {Mixer::attention, Feed::mlp}};
   }
@@ -91,7 +103,8 @@ inline void make_family(models::Model& m, models::Family family) {
   if (models::traits_of(family).mixture) make_mixture(m);
   if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
       family == Family::granite_hybrid || family == Family::qwen3_next || family == Family::qwen3_5 ||
-      family == Family::qwen3_5_moe)
+      family == Family::qwen3_5_moe || family == Family::lfm2 || family == Family::lfm2_moe ||
+      family == Family::falcon_h1)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;
@@ -102,6 +115,8 @@ inline void make_family(models::Model& m, models::Family family) {
   const bool exaone = family == Family::exaone4 || family == Family::exaone_moe || family == Family::afmoe;
   if (family == Family::olmo3 || exaone) m.window = 4, m.window_period = 2;
   if (family == Family::gpt_neo) m.window = 4;
+  if (family == Family::mimo_v2)
+    m.window = 4, m.window_period = 0, m.full_layers = {0}, m.window_kv_heads = 4, m.value_dim = 6;
   if (exaone) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;

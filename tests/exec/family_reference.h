@@ -119,17 +119,19 @@ struct Scores {
   double cap = 0;
   std::size_t window = 0;
   bool alibi = false;
+  const Weights* sinks = nullptr;  ///< of each head, a logit beside its scores
 };
-/// Causal, with heads of width `dim`; keys and values may have fewer heads.
+/// Causal, with heads of width `dim`; keys and values may have fewer heads, and values another width.
 inline Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, std::size_t dim, const Scores& how = {}) {
-  const std::size_t heads = q.columns / dim, group = heads / (k.columns / dim);
-  Matrix y(q.rows, q.columns);
+  const std::size_t heads = q.columns / dim, kv_heads = k.columns / dim, group = heads / kv_heads;
+  const std::size_t width = v.columns / kv_heads;
+  Matrix y(q.rows, heads * width);
   for (std::size_t h = 0; h < heads; ++h) {
-    const std::size_t kv = h / group * dim;
+    const std::size_t kv = h / group * dim, of_v = h / group * width;
     const double slope = how.alibi ? std::pow(2.0, -8.0 * static_cast<double>(h + 1) / static_cast<double>(heads)) : 0;
     for (std::size_t i = 0; i < q.rows; ++i) {
       std::vector<double> p(i + 1);
-      double total = 0;
+      double total = how.sinks != nullptr ? std::exp(how.sinks->v.at(h)) : 0;
       for (std::size_t j = 0; j <= i; ++j) {
         if (how.window > 0 && i >= how.window + j) continue;
         double s = 0;
@@ -140,7 +142,7 @@ inline Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, std::siz
         total += p[j] = std::exp(s - slope * static_cast<double>(i));
       }
       for (std::size_t j = 0; j <= i; ++j)
-        for (std::size_t d = 0; d < dim; ++d) y(i, h * dim + d) += p[j] / total * v(j, kv + d);
+        for (std::size_t d = 0; d < width; ++d) y(i, h * width + d) += p[j] / total * v(j, of_v + d);
     }
   }
   return y;
@@ -222,22 +224,24 @@ struct LlamaLike {
   bool sandwich = false, scaled = false, tied = false;
   double cap = 0, logit_cap = 0, epsilon = 1e-5;
   std::size_t window = 0;
-  bool alternates = false;
-  double theta = 10000, window_theta = 0;                    ///< Gemma 3: of layers with a window
-  bool adjacent = false;                                     ///< GLM's and ERNIE's rotation
-  std::size_t unrotated = 0;                                 ///< SmolLM 3: every n-th layer
+  bool alternates = false, later = false;  ///< every second layer, the first ones or the last ones of two
+  double theta = 10000, window_theta = 0;  ///< Gemma 3: of layers with a window
+  bool adjacent = false;                   ///< GLM's and ERNIE's rotation
+  std::size_t unrotated = 0;               ///< SmolLM 3: every n-th layer
   const char* after_attention = "post_attention_layernorm";  ///< of `sandwich`, with the next two
   const char* before_mlp = "pre_feedforward_layernorm";
   const char* after_mlp = "post_feedforward_layernorm";
   const char* up = "mlp.up_proj";  ///< without a gate: StarCoder 2's c_fc, c_proj
   const char* down = "mlp.down_proj";
-  const char* packed = nullptr;                      ///< Baichuan's W_pack
-  bool parallel = false;                             ///< Command R: attention and MLP read one norm
-  bool after_alone = false;                          ///< OLMo 2: `sandwich` without the norms before
-  double embeddings = 1, residuals = 1, logits = 1;  ///< Granite's multipliers
-  std::vector<double> divisors = {};                 ///< longrope: of each pair's rate
-  double turned_by = 1;                              ///< longrope: factor on cosines and sines
-  bool gated_attention = false;                      ///< Trinity: a gate of attention's output
+  const char* packed = nullptr;                         ///< Baichuan's W_pack
+  bool parallel = false;                                ///< Command R: attention and MLP read one norm
+  bool after_alone = false;                             ///< OLMo 2: `sandwich` without the norms before
+  double embeddings = 1, residuals = 1, logits = 1;     ///< Granite's multipliers
+  std::vector<double> divisors = {};                    ///< longrope: of each pair's rate
+  double turned_by = 1;                                 ///< longrope: factor on cosines and sines
+  bool gated_attention = false;                         ///< Trinity: a gate of attention's output
+  const char* sinks = "self_attn.attention_sink_bias";  ///< where the file has some
+  double values = 1;                                    ///< MiMo-V2: v times this
   /// In place of the MLP: of a layer's weights, whose names begin so, and the norm's output.
   std::function<Matrix(const File&, const std::string&, const Matrix&)> feed = nullptr;
 };
@@ -270,7 +274,9 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     Scores how;
     how.cap = a.cap;
     if (s.query_scalar > 0) how.scale = 1 / std::sqrt(s.query_scalar);
-    if (!a.alternates || i % 2 == 0) how.window = a.window;
+    if (!a.alternates || i % 2 == (a.later ? 1 : 0)) how.window = a.window;
+    if (const auto sinks = f.find(at + a.sinks); sinks != f.end()) how.sinks = &sinks->second;
+    v = times_all(v, a.values);
     if (a.unrotated == 0 || (i + 1) % a.unrotated != 0) {
       const double theta = how.window > 0 && a.window_theta > 0 ? a.window_theta : a.theta;
       q = rotary(q, s.dim, turned, theta, a.adjacent, a.divisors, a.turned_by);
@@ -287,7 +293,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, times_all(h, a.residuals));
     const Matrix m = a.parallel ? n : a.after_alone ? x : norm(at + (a.sandwich ? a.before_mlp : a.norm_2), x);
-    if (a.feed) {
+    if (a.feed && f.count(at + "mlp.gate_proj.weight") == 0) {
       const Matrix g = a.feed(f, at, m);
       x = plus(x, times_all(a.sandwich ? norm(at + a.after_mlp, g) : g, a.residuals));
       continue;
@@ -360,13 +366,13 @@ inline Matrix by_sigmoids(const Matrix& x, const Matrix& logits, double scale,
   return each(mixture(x, logs, 2, expert), [&](double y) { return scale * y; });
 }
 
-/// Solar Open's and K-EXAONE's mixture, and under another name of the router Trinity's.
+/// Solar Open's, K-EXAONE's and MiMo-V2's mixture, and under another name of the router Trinity's.
 inline Matrix sigmoid_moe(const File& f, const std::string& at, const Matrix& x, const char* router, double scale) {
   const std::string moe = at + "mlp.";
   const Matrix y = by_sigmoids(x, linear(f, moe + router, x), scale, [&](std::size_t e, const Matrix& rows) {
     return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
   });
-  return plus(y, gated_mlp(f, moe + "shared_experts.", x));
+  return f.count(moe + "shared_experts.up_proj.weight") == 0 ? y : plus(y, gated_mlp(f, moe + "shared_experts.", x));
 }
 
 /// Nemotron 3 Super's: experts work on a narrower copy of the token, the shared one on itself.
@@ -406,14 +412,23 @@ inline File renamed(const File& file, const std::vector<std::pair<std::string, s
 // -- state spaces: Mamba 2, Nemotron-H, Bamba, Granite 4 --------------------------------------------------------------
 
 struct StateSpaces {
-  std::size_t heads = 8, width = 8, groups = 2, state = 6, normed = 2;
+  std::size_t heads = 8, width = 8, groups = 2, state = 6, normed = 2;  ///< normed 0: gated alone
+  std::vector<double> scales = {};                                      ///< of z, x, B, C and dt
 };
 
 /// In the form that pairs tokens as attention does (Dao and Gu 2024, equation 3): the share of token j in token i is
 /// C_i B_j, times all decays after j.
 inline Matrix state_space(const File& f, const std::string& at, const StateSpaces& s, const Matrix& x) {
   const std::size_t inner = s.heads * s.width, bc = s.groups * s.state, mixed = inner + 2 * bc;
-  const Matrix all = linear(f, at + "in_proj", x);
+  Matrix all = linear(f, at + "in_proj", x);
+  if (!s.scales.empty())
+    for (std::size_t t = 0; t < x.rows; ++t)
+      for (std::size_t c = 0; c < all.columns; ++c)
+        all(t, c) *= s.scales.at(c < inner            ? 0
+                                 : c < 2 * inner      ? 1
+                                 : c < 2 * inner + bc ? 2
+                                 : c < inner + mixed  ? 3
+                                                      : 4);
   const Weights& taps = f.at(at + "conv1d.weight");
   const std::size_t width = taps.shape.at(2);
   Matrix conv(x.rows, mixed);
@@ -444,6 +459,7 @@ inline Matrix state_space(const File& f, const std::string& at, const StateSpace
     }
   }
   y = times(y, each(columns(all, 0, inner), silu));
+  if (s.normed == 0) return linear(f, at + "out_proj", y);
   const std::size_t run = inner / s.normed;
   for (std::size_t r = 0; r < y.rows; ++r)
     for (std::size_t first = 0; first < inner; first += run) {
@@ -473,6 +489,70 @@ inline Matrix of_letters(const File& f, const Sizes& s, const std::string& lette
     x = plus(x, h);
   }
   return linear(f, "lm_head", rms_norm(f, "backbone.norm_f", x, 1e-5));
+}
+
+/// LFM2: a convolution of few taps over b x, times c; attention in every second layer; then a gated MLP or experts.
+inline Matrix lfm2(const File& f, const Sizes& s, const std::vector<int>& ids) {
+  const auto mlp = [&](const std::string& at, const Matrix& rows) {
+    return linear(f, at + "w2", times(each(linear(f, at + "w1", rows), silu), linear(f, at + "w3", rows)));
+  };
+  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
+    const Matrix n = rms_norm(f, at + "operator_norm", x, 1e-5);
+    Matrix h(0, 0);
+    if (i % 2 == 0) {
+      const Matrix all = linear(f, at + "conv.in_proj", n);
+      const std::size_t c = all.columns / 3;
+      const Matrix inner = times(columns(all, 0, c), columns(all, 2 * c, c));
+      const Weights& taps = f.at(at + "conv.conv.weight");
+      const std::size_t width = taps.shape.at(2);
+      Matrix made(n.rows, c);
+      for (std::size_t t = 0; t < n.rows; ++t)
+        for (std::size_t j = 0; j < c; ++j)
+          for (std::size_t back = 0; back < width && back <= t; ++back)
+            made(t, j) += taps.v.at(j * width + width - 1 - back) * inner(t - back, j);
+      h = linear(f, at + "conv.out_proj", times(columns(all, c, c), made));
+    } else {
+      const auto turned = [&](const char* product, const char* norm) {
+        return rotary(rms_norm(f, heads + norm, linear(f, heads + product, n), 1e-5), s.dim, s.dim, 1e6);
+      };
+      h = linear(f, heads + "out_proj",
+                 attend(turned("q_proj", "q_layernorm"), turned("k_proj", "k_layernorm"),
+                        linear(f, heads + "v_proj", n), s.dim));
+    }
+    x = plus(x, h);
+    const Matrix m = rms_norm(f, at + "ffn_norm", x, 1e-5);
+    const std::string feed = at + "feed_forward.";
+    x = plus(x, f.count(feed + "gate.weight") == 0
+                    ? mlp(feed, m)
+                    : by_sigmoids(m, linear(f, feed + "gate", m), 1, [&](std::size_t e, const Matrix& rows) {
+                        return mlp(feed + "experts." + std::to_string(e) + ".", rows);
+                      }));
+  }
+  return unembed(f, "model.embed_tokens.weight", rms_norm(f, "model.embedding_norm", x, 1e-5));
+}
+
+/// Falcon-H1, with the multipliers of tests/exec/families.h: of a key and of attention's output together with those of
+/// its input.
+inline Matrix falcon_h1(const File& f, const Sizes& s, std::size_t normed, const std::vector<int>& ids) {
+  const auto times_all = [](const Matrix& of, double scale) { return each(of, [&](double v) { return scale * v; }); };
+  const StateSpaces ssm = {.normed = normed, .scales = {0.9, 1.1, 0.8, 1.2, 1.3}};
+  Matrix x = times_all(embedding(f, "model.embed_tokens.weight", ids), 2);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
+    const Matrix n = rms_norm(f, at + "input_layernorm", x, 1e-5);
+    const Matrix k = rotary(times_all(linear(f, heads + "k_proj", n), 1.4), s.dim, s.dim);
+    const Matrix q = rotary(linear(f, heads + "q_proj", n), s.dim, s.dim);
+    const Matrix h = linear(f, heads + "o_proj", attend(q, k, linear(f, heads + "v_proj", n), s.dim));
+    x = plus(x, plus(times_all(h, 0.7), times_all(state_space(f, at + "mamba.", ssm, n), 0.6)));
+    const Matrix m = rms_norm(f, at + "pre_ff_layernorm", x, 1e-5);
+    const std::string mlp = at + "feed_forward.";
+    const Matrix inner =
+        times(each(times_all(linear(f, mlp + "gate_proj", m), 1.5), silu), linear(f, mlp + "up_proj", m));
+    x = plus(x, times_all(linear(f, mlp + "down_proj", inner), 0.4));
+  }
+  return times_all(linear(f, "lm_head", rms_norm(f, "model.final_layernorm", x, 1e-5)), 0.5);
 }
 
 struct Bamba {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "models/layers/counts.h"
@@ -79,17 +80,49 @@ TEST(MixturesOfExperts, ComeBackFromWhatIsWritten) {
   }
 }
 
-// GLM-5.2: three of four layers read what the indexer of a layer before chose.
-TEST(MixturesOfExperts, RefuseIndexersThatLayersShare) {
-  for (const Configuration& one : configurations()) {
+// GLM-5.2: three of four layers read what the indexer of a layer before chose, and have none.
+TEST(MixturesOfExperts, MayShareIndexersAmongLayers) {
+  const auto with = [](const Configuration& one, const std::string& more) {
     std::string text = one.config;
-    const std::size_t at = text.find("\"index_topk\"");
-    if (at == std::string::npos) continue;
-    EXPECT_EQ(model_of(text).indexer.chosen, 2048);
-    const auto shared = parse_model(text.insert(at, "\"index_topk_freq\": 4, "), "config.json");
-    ASSERT_FALSE(shared);
-    EXPECT_NE(base::render(shared.error(), false).find("index_topk_freq"), std::string::npos);
+    return text.insert(text.find("\"index_topk\""), more + ", ");
+  };
+  const auto types = [](std::int64_t layers, const std::function<bool(std::int64_t)>& chooses) {
+    std::string all;
+    for (std::int64_t i = 0; i < layers; ++i)
+      all += std::string(i > 0 ? ", " : "") + (chooses(i) ? "\"full\"" : "\"shared\"");
+    return "\"indexer_types\": [" + all + "]";
+  };
+  int seen = 0;
+  for (const Configuration& one : configurations()) {
+    if (std::string(one.config).find("\"index_topk\"") == std::string::npos) continue;
+    ++seen;
+    const Model all = model_of(one.config);
+    const auto glm_5_2 = [](std::int64_t i) { return i < 3 || i % 4 == 2; };
+    const Model m = model_of(with(one, "\"index_topk_freq\": 4, \"index_skip_topk_offset\": 3"));
+    EXPECT_EQ(nameless(model_of(with(one, types(all.layers, glm_5_2)))), nameless(m));
+    EXPECT_EQ(model_of(write_model(m), "model.yaml"), m) << write_model(m);
+    const auto written = write_hugging_face(m);
+    ASSERT_TRUE(written);
+    EXPECT_EQ(nameless(model_of(*written)).indexer, m.indexer);
+    std::int64_t without = 0;
+    for (std::int64_t i = 0; i < m.layers; ++i) without += glm_5_2(i) ? 0 : 1;
+    const std::int64_t c = m.hidden,
+                       own = m.latent.q_rank * m.indexer.heads * 128 + c * 128 + 2 * 128 + c * m.indexer.heads;
+    EXPECT_EQ(parameters(all) - parameters(m), without * own);
+    // Attention reads as few tokens in every layer; only those that choose score all of them.
+    constexpr std::int64_t kTokens = 8192;
+    const double scores = 2.0 * static_cast<double>(kTokens * m.indexer.heads * 128);
+    EXPECT_NEAR(
+        (flops_per_token_forward(all, kTokens) - flops_per_token_forward(m, kTokens)) / static_cast<double>(without),
+        scores + 2.0 * static_cast<double>(own - 2 * 128), 1);
+    for (const std::string& wrong :
+         {std::string("\"index_topk_freq\": 4"),
+          types(all.layers, [](std::int64_t i) { return i == 0 || i == 4 || i == 5; }),
+          std::string(R"("indexer_types": ["full"])"), std::string(R"("index_topk_pattern": "FFFS")"),
+          types(all.layers, [](std::int64_t i) { return i > 0; })})
+      EXPECT_FALSE(parse_model(with(one, wrong), "config.json")) << wrong;
   }
+  EXPECT_EQ(seen, 2);
 }
 
 // As transformers' classes, which add the loss where they give the routers' logits out.

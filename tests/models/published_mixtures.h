@@ -298,6 +298,24 @@ inline const std::vector<Configuration>& configurations() {
            "num_experts_per_tok": 1, "num_hidden_layers": 48, "num_key_value_heads": 8, "num_local_experts": 16,
            "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "router_aux_loss_coef": 0.001,
            "tie_word_embeddings": false, "vocab_size": 202048}})"},
+      // MiMo-V2-Flash, 309 billion; its 15 of a token are rounded. By hand: attention of 4096 x (64 x 192 + g x 320) +
+      // 64 x 128 x 4096, g 4 in 9 layers, 8 and 64 sinks in 39; one MLP of 3 x 4096 x 16384, 47 layers of 256 experts
+      // of 3 x 4096 x 2048 with their router; norms, and two tables of 152,576 x 4096.
+      {"mimo-v2-flash", 308'778'768'832, 15.4, 0.05,
+       R"({"architectures": ["MiMoV2FlashForCausalLM"], "model_type": "mimo_v2_flash",
+           "add_full_attention_sink_bias": false, "add_swa_attention_sink_bias": true, "attention_bias": false,
+           "attention_chunk_size": 128, "attention_dropout": 0.0, "attention_value_scale": 0.707, "head_dim": 192,
+           "hidden_act": "silu", "hidden_size": 4096, "hybrid_layer_pattern": [0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1,
+           1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0],
+           "intermediate_size": 16384, "layernorm_epsilon": 1e-05, "max_position_embeddings": 262144,
+           "moe_intermediate_size": 2048, "moe_layer_freq": [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+           1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], "n_group": 1,
+           "n_routed_experts": 256, "n_shared_experts": null, "norm_topk_prob": true, "num_attention_heads": 64,
+           "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4, "partial_rotary_factor": 0.334,
+           "rope_scaling": null, "rope_theta": 5000000, "routed_scaling_factor": null, "scoring_func": "sigmoid",
+           "sliding_window": 128, "sliding_window_size": 128, "swa_head_dim": 192, "swa_num_attention_heads": 64,
+           "swa_num_key_value_heads": 8, "swa_rope_theta": 10000, "swa_v_head_dim": 128, "tie_word_embeddings": false,
+           "topk_group": 1, "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 152576})"},
       {"", 400'711'848'960, 17, 0.5,  // Llama 4 Maverick: each second layer has experts
        R"({"model_type": "llama4_text", "head_dim": 128, "hidden_size": 5120, "interleave_moe_layer_step": 2,
            "intermediate_size": 8192, "intermediate_size_mlp": 16384, "max_position_embeddings": 1048576,

@@ -331,8 +331,8 @@ TEST(Families, GptNeoSeesAllInItsFirstLayerAndEverySecondOne) {
   EXPECT_EQ(read(begin + R"([[["local"], 4]]})").window_period, 0);
   EXPECT_EQ(read(begin + R"([[["global"], 4]]})").window, 0);
   EXPECT_EQ(read(begin + R"([[["local", "global"], 2]]})").full_first, false);
-  EXPECT_NE(refused(begin + R"([[["global", "global", "local", "local"], 1]]})").find("follow no period"),
-            std::string::npos);
+  EXPECT_EQ(read(begin + R"([[["global", "global", "local", "local"], 1]]})").full_layers,
+            (std::vector<std::int64_t>{0, 1}));
   EXPECT_EQ(read(begin + R"([[["global", "local", "local"], 1], [["global"], 1]]})").window_period, 3);
   EXPECT_NE(refused(begin + R"([[["global", "local"], 3]]})").find("attention of 6 layers for a model of 4"),
             std::string::npos);
@@ -374,7 +374,6 @@ TEST(Families, RefuseVariantsThatAModelCannotSay) {
   };
   EXPECT_EQ(refused(config("qwen2", "\"rope_theta\": 1000000.0")), "(accepted)");
   for (const auto& [type, more] : std::vector<std::pair<const char*, const char*>>{
-           {"qwen2", R"("use_sliding_window": true, "sliding_window": 16, "max_window_layers": 2)"},
            {"qwen3", R"("attention_bias": true)"},
            {"gemma", R"("hidden_activation": "relu")"},
            {"gpt_neox", R"("attention_bias": false)"},
@@ -383,8 +382,9 @@ TEST(Families, RefuseVariantsThatAModelCannotSay) {
            {"opt", R"("do_layer_norm_before": false)"},
            {"falcon", R"("alibi": true)"},
            {"nemotron", R"("hidden_act": "silu")"},
-           {"gemma2", R"("layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"],
-                         "sliding_window": 16)"}})
+           {"gemma2", R"("layer_types": ["full_attention", "sliding_attention"], "sliding_window": 16)"},
+           {"cohere2", R"("layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"],
+                          "sliding_window": 16)"}})
     EXPECT_NE(refused(config(type, more)).find("E0111"), std::string::npos) << type << more;
   const Model third = read(config("gemma2", R"("sliding_window": 16, "layer_types":
                    ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])"));
@@ -392,14 +392,73 @@ TEST(Families, RefuseVariantsThatAModelCannotSay) {
   EXPECT_FALSE(write_hugging_face(third)) << "the class's own layers alternate";
 }
 
+TEST(Families, LayersWithAWindowFollowAPeriodOrAList) {
+  const auto config = [](const std::string& more) {
+    return R"({"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 99,
+               "intermediate_size": 128, "max_position_embeddings": 64, "sliding_window": 16, )" +
+           more + "}";
+  };
+  const Model first = read(config(R"("model_type": "qwen2", "use_sliding_window": true, "max_window_layers": 2)"));
+  EXPECT_EQ(first.full_layers, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_FALSE(first.windowed(1));
+  EXPECT_TRUE(first.windowed(2));
+  const Model listed = read(config(R"("model_type": "gemma2", "layer_types": ["full_attention", "full_attention",
+                                      "sliding_attention", "full_attention"])"));
+  EXPECT_EQ(listed.full_layers, (std::vector<std::int64_t>{0, 1, 3}));
+  EXPECT_EQ(read(write_model(listed), "model.yaml"), listed);
+  const auto written = write_hugging_face(listed);
+  ASSERT_TRUE(written);
+  EXPECT_EQ(read(*written).full_layers, listed.full_layers);
+}
+
+TEST(Families, MiMoV2sLayersWithAWindowHaveHeadsAndSinksOfTheirOwn) {
+  const std::string begin =
+      R"({"model_type": "mimo_v2_flash", "hidden_size": 64, "num_hidden_layers": 8, "head_dim": 12,
+      "num_attention_heads": 8, "num_key_value_heads": 2, "v_head_dim": 6, "vocab_size": 99, "intermediate_size": 128,
+      "max_position_embeddings": 64, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32)";
+  const Model m = read(begin + "}");
+  EXPECT_EQ(m.full_layers, (std::vector<std::int64_t>{0, 5})) << "the class's own";
+  EXPECT_EQ(std::pair(m.kv_heads_of(0), m.kv_heads_of(1)), (std::pair<std::int64_t, std::int64_t>(2, 4)));
+  EXPECT_TRUE(!m.has_sinks(5) && m.has_sinks(6));
+  EXPECT_EQ(only_op(block(m).forward, OpKind::attention).value_dim, 6);
+  const Model other = read(begin + R"(, "swa_num_key_value_heads": 2, "add_full_attention_sink_bias": true,
+      "hybrid_layer_pattern": [1, 0, 1, 0, 1, 0, 1, 0], "attention_value_scale": null})");
+  EXPECT_EQ(std::pair(other.window_period, other.full_layers.size()), (std::pair<std::int64_t, std::size_t>(2, 0)));
+  EXPECT_EQ(std::pair(other.kv_heads_of(0), other.value_scale), (std::pair<std::int64_t, double>(2, 1)));
+  EXPECT_TRUE(other.has_sinks(1));
+  EXPECT_FALSE(write_hugging_face(other)) << "the class doubles the heads, and has sinks in windows alone";
+  for (const char* more :
+       {R"("swa_num_attention_heads": 4)", R"("swa_head_dim": 16)", R"("swa_v_head_dim": 12)",
+        R"("n_shared_experts": 1)", R"("add_swa_attention_sink_bias": false, "add_full_attention_sink_bias": true)",
+        R"("scoring_func": "softmax")", R"("topk_method": "greedy")", R"("hybrid_layer_pattern": [0, 1])",
+        R"("moe_layer_freq": [2, 1, 1, 1, 1, 1, 1, 1])",
+        R"("rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5},
+                               "sliding_attention": {"partial_rotary_factor": 1.0}})"})
+    EXPECT_NE(refused(begin + ", " + more + "}").find("E0111"), std::string::npos) << more;
+}
+
 TEST(Families, RefuseFeaturesThatDoNotFitEachOther) {
   const std::string begin = "layers: 2\nhidden: 64\nheads: 4\nvocab: 99\nmax_sequence: 32\nffn_hidden: 64\n";
-  for (const char* more :
-       {"family: gpt\nshared_norm: true\n", "family: bert\nparallel: true\n", "family: gpt\noutput_norm: true\n",
-        "family: bert\nwindow: 8\n", "family: llama\nwindow: 8\nwindow_period: 1\n", "family: bert\npositions: alibi\n",
-        "family: llama\nposition_offset: 2\n", "family: gpt_neox\nrotary_share: 0.2\n",
-        "family: llama\ninput_norm: false\n", "family: llama\njoint_qk_norm: true\n",
-        "family: bert\nattention_bias: false\n", "family: bert\nhead_bias: true\n"})
+  for (const char* more : {"family: gpt\nshared_norm: true\n",
+                           "family: bert\nparallel: true\n",
+                           "family: gpt\noutput_norm: true\n",
+                           "family: bert\nwindow: 8\n",
+                           "family: llama\nwindow: 8\nwindow_period: 1\n",
+                           "family: bert\npositions: alibi\n",
+                           "family: llama\nposition_offset: 2\n",
+                           "family: gpt_neox\nrotary_share: 0.2\n",
+                           "family: llama\ninput_norm: false\n",
+                           "family: llama\njoint_qk_norm: true\n",
+                           "family: bert\nattention_bias: false\n",
+                           "family: bert\nhead_bias: true\n",
+                           "family: llama\nfull_layers: [0]\n",
+                           "family: llama\nwindow: 8\nfull_layers: [1, 0]\n",
+                           "family: llama\nwindow: 8\nfull_layers: [2]\n",
+                           "family: llama\nwindow: 8\nwindow_kv_heads: 3\n",
+                           "family: llama\nwindow_kv_heads: 2\n",
+                           "family: gpt\nvalue_dim: 8\n",
+                           "family: gpt\nvalue_scale: 0.5\n",
+                           "family: llama\nsinks_in_windows: true\n"})
     EXPECT_NE(refused(begin + more).find("E0112"), std::string::npos) << more;
 }
 

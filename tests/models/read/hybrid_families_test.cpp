@@ -91,6 +91,47 @@ const std::vector<Published>& published() {
       {"", 32'207'337'984, granite_4(R"("hidden_size": 4096, "intermediate_size": 768, "mamba_n_heads": 128,
            "num_attention_heads": 32, "num_experts_per_tok": 10, "num_key_value_heads": 8, "num_local_experts": 72,
            "shared_intermediate_size": 1536)")},  // Granite 4.0 H Small
+      // By hand. A convolution: 2048 x 3 x 2048, 2048 x 3 taps, 2048 x 2048: 16,783,360. Attention: 2 x 2048 x 2048, 2
+      // x 2048 x 512 and 2 x 64: 10,485,888. MLPs of 12,288 x 2/3 = 8,192: 3 x 2048 x 8192. Ten of the first, six of
+      // the second, 16 MLPs with two norms, the tied table and the last norm: 1.17 billion.
+      {"lfm2-1.2b", 10LL * 16'783'360 + 6LL * 10'485'888 + 16LL * (50'331'648 + 2 * 2048) + 65'536LL * 2048 + 2048,
+       R"({"architectures": ["Lfm2ForCausalLM"], "block_auto_adjust_ff_dim": true, "block_dim": 2048,
+           "block_ff_dim": 12288, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "block_norm_eps": 1e-05,
+           "block_use_swiglu": true, "conv_L_cache": 3, "conv_bias": false, "conv_dim": 2048,
+           "full_attn_idxs": [2, 5, 8, 10, 12, 14], "hidden_size": 2048, "initializer_range": 0.02,
+           "max_position_embeddings": 128000, "model_type": "lfm2", "norm_eps": 1e-05, "num_attention_heads": 32,
+           "num_hidden_layers": 16, "num_key_value_heads": 8, "rope_theta": 1000000.0, "vocab_size": 65536})"},
+      // By hand: 18 convolutions, six layers of attention, two MLPs of 3 x 2048 x 7168, 22 layers of 32 experts of 3 x
+      // 2048 x 1792 with their router: 8.3 billion.
+      {"lfm2-8b-a1b",
+       18LL * 16'783'360 + 6LL * 10'485'888 + 2LL * 3 * 2048 * 7168 + 22LL * (32 * (3LL * 2048 * 1792 + 2048)) +
+           24LL * 2 * 2048 + 65'536LL * 2048 + 2048,
+       R"({"architectures": ["Lfm2MoeForCausalLM"], "conv_L_cache": 3, "conv_bias": false, "hidden_size": 2048,
+           "initializer_range": 0.02, "intermediate_size": 7168, "layer_types": ["conv", "conv", "full_attention",
+           "conv", "conv", "conv", "full_attention", "conv", "conv", "conv", "full_attention", "conv", "conv", "conv",
+           "full_attention", "conv", "conv", "conv", "full_attention", "conv", "conv", "full_attention", "conv",
+           "conv"], "max_position_embeddings": 128000, "model_type": "lfm2_moe", "moe_intermediate_size": 1792,
+           "norm_eps": 1e-05, "norm_topk_prob": true, "num_attention_heads": 32, "num_dense_layers": 2,
+           "num_experts": 32, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8,
+           "rope_theta": 1000000.0, "routed_scaling_factor": 1.0, "use_expert_bias": true, "vocab_size": 65536})"},
+      // Falcon-H1 0.5B. By hand: a state space of 1024 x (2 x 1536 + 2 x 128 + 24), 1792 x 5 of a convolution, 3 x 24,
+      // 1536 x 1024; attention of 2 x 1024 x 512 and 2 x 1024 x 128; an MLP of 3 x 1024 x 2048; two norms.
+      {"falcon-h1-0.5b",
+       36LL * (1024 * 3352 + 1792 * 5 + 3 * 24 + 1536 * 1024 + 2 * 1024 * 640 + 3 * 1024 * 2048 + 2 * 1024) +
+           2LL * 32'784 * 1024 + 1024,
+       R"({"architectures": ["FalconH1ForCausalLM"], "attention_bias": false, "attention_in_multiplier": 1.0,
+           "attention_out_multiplier": 0.9375, "attn_layer_indices": null, "embedding_multiplier": 5.656854249492381,
+           "head_dim": 64, "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02,
+           "intermediate_size": 2048, "key_multiplier": 0.39062499999999994, "lm_head_multiplier": 0.0390625,
+           "mamba_chunk_size": 128, "mamba_conv_bias": true, "mamba_d_conv": 4, "mamba_d_head": 64,
+           "mamba_d_ssm": 1536, "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 24,
+           "mamba_norm_before_gate": false, "mamba_proj_bias": false, "mamba_rms_norm": false, "mamba_use_mlp": true,
+           "max_position_embeddings": 16384, "mlp_bias": false, "mlp_multipliers": [0.8838834764831844, 0.5859375],
+           "model_type": "falcon_h1", "num_attention_heads": 8, "num_hidden_layers": 36, "num_key_value_heads": 2,
+           "projectors_bias": false, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 100000000000.0,
+           "ssm_in_multiplier": 1.25, "ssm_multipliers": [0.3535533905932738, 0.25, 0.3535533905932738, 0.5,
+           0.3535533905932738], "ssm_out_multiplier": 0.23570226039551587, "tie_word_embeddings": false,
+           "vocab_size": 32784})"},
       // By hand. A gated delta network: 2048 x (2 x 2048 + 2 x 4096) for q, k, v and z, 2048 x 64 for a and b, 8192 x 4
       // taps, 2 x 32 and 128, and 4096 x 2048: 33,718,464. Attention: 2048 x 8192 for q and its gate, 2 x 2048 x 512,
       // 2 x 256 and 4096 x 2048: 27,263,488. Experts: 512 x 2048, 513 x 3 x 2048 x 512 and 2048: 1,614,809,088. 36 of
@@ -141,6 +182,54 @@ TEST(HybridFamilies, CountThePassingTokensParameters) {
   const Published& qwen = published().back();
   EXPECT_EQ(qwen.count, 79'674'391'296);
   EXPECT_EQ(parameters_active(read(qwen.config)), qwen.count - 48LL * 502 * 3 * 2048 * 512);
+}
+
+TEST(HybridFamilies, Lfm2sConvolutionsAreWhereAttentionIsNot) {
+  const auto config = [](const std::string& more) {
+    return R"({"model_type": "lfm2", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+               "num_key_value_heads": 2, "vocab_size": 99, )" +
+           more + "}";
+  };
+  const auto convolves = [](const Model& m) {
+    std::string all;
+    for (std::int64_t i = 0; i < m.layers; ++i) all += m.parts(i).mixer == Mixer::conv ? 'c' : 'a';
+    return all;
+  };
+  const Model listed = read(config(R"("intermediate_size": 300, "full_attn_idxs": [1, 2])"));
+  EXPECT_EQ(convolves(listed), "caac");
+  EXPECT_EQ(listed.ffn_hidden, 256) << "200, rounded up";
+  const Model typed = read(config(R"("intermediate_size": 300, "block_ffn_dim_multiplier": null,
+      "layer_types": ["conv", "conv", "conv", "full_attention"])"));
+  EXPECT_EQ(convolves(typed), "ccca");
+  EXPECT_EQ(typed.ffn_hidden, 200);
+  EXPECT_EQ(convolves(read(config(R"("block_ff_dim": 300, "intermediate_size": 900)"))), "aaaa");
+  EXPECT_EQ(read(config(R"("block_ff_dim": 300, "intermediate_size": 900)")).ffn_hidden, 256);
+  for (const char* more :
+       {R"("intermediate_size": 300, "conv_bias": true)", R"("intermediate_size": 300, "layer_types": ["conv"])",
+        R"("intermediate_size": 300, "layer_types": ["conv", "conv", "conv", "sliding_attention"])"})
+    EXPECT_FALSE(parse_model(config(more), "config.json")) << more;
+}
+
+TEST(HybridFamilies, FalconH1sMultipliersOfInputsAreFactorsOfWhatFollows) {
+  const std::string begin = R"({"model_type": "falcon_h1", "hidden_size": 64, "num_hidden_layers": 2,
+      "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 99,
+      "max_position_embeddings": 64, "mamba_n_heads": 4, "mamba_d_state": 8, )";
+  const Model m = read(begin + R"("mamba_d_ssm": 128, "key_multiplier": 0.5, "attention_in_multiplier": 2,
+      "attention_out_multiplier": 3, "ssm_in_multiplier": 0.5, "ssm_multipliers": [1, 2, 3, 4, 5],
+      "mlp_multipliers": [6, 7]})");
+  EXPECT_EQ(std::pair(m.score_factor, m.value_scale), std::pair(2.0, 6.0));
+  EXPECT_EQ(m.ssm.scales, (std::array<double, 5>{0.5, 1, 1.5, 2, 2.5}));
+  EXPECT_EQ(std::pair(m.gate_scale, m.mlp_scale), std::pair(6.0, 7.0));
+  EXPECT_FALSE(m.ssm.normed);
+  EXPECT_EQ(m.ssm.width, 32);
+  const auto written = write_hugging_face(m);
+  ASSERT_TRUE(written);
+  EXPECT_EQ(essential(read(*written)), essential(m));
+  for (const char* more :
+       {R"("mamba_d_ssm": 130)", R"("mamba_d_ssm": 128, "mamba_d_head": 16)", R"("mamba_d_head": "auto")",
+        R"("mamba_d_ssm": 128, "mamba_rms_norm": true)", R"("mamba_d_ssm": 128, "ssm_multipliers": [1, 2])",
+        R"("mamba_d_ssm": 128, "projectors_bias": true)", R"("mamba_d_ssm": 128, "attn_layer_indices": [0])"})
+    EXPECT_FALSE(parse_model(begin + more + "}", "config.json")) << more;
 }
 
 TEST(HybridFamilies, ComeBackFromTheConfigurationThatIsWritten) {

@@ -276,14 +276,12 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
                "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 8,
                "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
             "attention reads runs of tokens in a compressed form", "deepseek_v3"},
-           {R"("model_type": "mimo_v2_flash", "swa_num_attention_heads": 4, "n_routed_experts": 8,
+           {R"("model_type": "mimo_v3_flash", "swa_num_attention_heads": 4, "n_routed_experts": 8,
                "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
             "layers with a window have a number and a width of heads of their own", "glm4_moe"},
            {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",
             "values may be the keys", ""},
            {R"("model_type": "step3p5")", "what its layers with and without a window each have is not known", "llama"},
-           {R"("model_type": "lfm2")", "some layers are short convolutions between gates", "llama"},
-           {R"("model_type": "falcon_h1")", "attention and a state space work side by side in a layer", "llama"},
            {R"("model_type": "minimax", "linear_attn_alpha_factor": 1)", "lightning attention", "llama"},
        }) {
     const std::string found = refused("{" + sizes + one.config + "}", "config.json");
@@ -342,13 +340,15 @@ std::string small_glm(const std::string& more, const std::string& type = "glm_mo
          more + "}";
 }
 
-TEST(HuggingFace, RefusesLayersThatShareAChoiceAndWordsThatAreNone) {
-  for (const char* line : {R"("indexer_types": ["full", "shared", "full", "shared"])", R"("index_topk_freq": 2)",
+TEST(HuggingFace, RefusesLayersThatShareAChoiceWithoutAPeriodAndWordsThatAreNone) {
+  for (const char* line : {R"("indexer_types": ["shared", "full", "full", "shared"])", R"("index_topk_freq": 2)",
                            R"("index_topk_pattern": "FSFS")", R"("rope_interleave": false)",
                            R"("mlp_layer_types": ["dense", "sprase", "sparse", "sparse"])",
                            R"("mlp_layer_types": [{"a": 1}, "sparse", "sparse", "sparse"])"})
     EXPECT_NE(refused(small_glm(std::string(", ") + line), "config.json").find("E0111"), std::string::npos) << line;
+  EXPECT_NE(refused(small_glm(R"(, "indexer_types": ["full", "half", "full", "half"])"), "config.json"), "(accepted)");
   for (const char* line : {R"("indexer_types": ["full", "full", "full", "full"])", R"("rope_interleave": true)",
+                           R"("indexer_types": ["full", "shared", "full", "shared"])",
                            R"("mlp_layer_types": ["dense", "sparse", "sparse", "sparse"])"})
     EXPECT_EQ(refused(small_glm(std::string(", ") + line), "config.json"), "(accepted)") << line;
 }

@@ -1,0 +1,142 @@
+// Families whose layers with a window differ from the others in more than the window. Keys and their defaults come from
+// the classes' configurations in Hugging Face's transformers 5, names from the published files of weights, which these
+// classes read and write.
+#include "models/read/experts_parts.h"
+
+namespace orrery::models {
+namespace {
+
+using namespace family_parts;
+
+// -- MiMo-V2 ----------------------------------------------------------------------------------------------------------
+
+// Xiaomi 2026, "MiMo-V2-Flash", section 2: layers with a window have sinks, their own number of key/value heads and
+// their own rotation; values are narrower than keys and scaled; experts as DeepSeek-V3's, without a shared one.
+void as_mimo_v2(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+  m.rope_theta = 5e6;
+  m.rotary_share = 0.334;
+  m.window = 128;
+  m.window_period = 6;
+  m.window_theta = 10000;
+  m.value_scale = 0.707;
+  m.attention_sinks = m.sinks_in_windows = true;
+}
+
+/// The class sees everything in its first layer and in every sixth.
+void mimo_v2_windows(ConfigKeys& k, Model& m) {
+  k.count({"sliding_window", "sliding_window_size"}, m.window, 1, kMostSequence, 128);
+  if (k.reads()) {
+    constexpr std::int64_t kPeriod = 6;
+    m.window_period = 0;
+    m.full_layers = {0};
+    for (std::int64_t i = kPeriod - 1; i < m.layers; i += kPeriod) m.full_layers.push_back(i);
+  }
+  k.layer_types(m);
+  k.window_flags("hybrid_layer_pattern", m);
+  k.real({"rope_theta", "rope_parameters.full_attention.rope_theta"}, m.rope_theta, 1, 1e12, 5e6);
+  k.real({"swa_rope_theta", "rope_parameters.sliding_attention.rope_theta"}, m.window_theta, 1, 1e12, 10000);
+  k.real({"partial_rotary_factor", "rope_parameters.full_attention.partial_rotary_factor"}, m.rotary_share, 0, 1,
+         0.334);
+  k.rope_scaling(m);
+}
+
+/// transformers 5 has each kind of layer's rotation by itself.
+void mimo_v2_rotations(ConfigKeys& k, Model& m) {
+  double own = m.rotary_share;
+  k.real({"rope_parameters.sliding_attention.partial_rotary_factor"}, own, 0, 1, own);
+  if (k.reads() && own != m.rotary_share)
+    k.refuse("rope_parameters", "all layers rotate the same share of a head here",
+             "one partial_rotary_factor for full_attention and sliding_attention");
+  if (k.reads()) return;
+  std::string plain = "default";
+  for (const char* key : {"rope_parameters.full_attention.rope_type", "rope_parameters.sliding_attention.rope_type"})
+    k.text({key}, plain, "default");
+  k.real({"rope_parameters.full_attention.rope_theta"}, m.rope_theta, 1, 1e12, 5e6);
+  k.real({"rope_parameters.full_attention.partial_rotary_factor"}, m.rotary_share, 0, 1, 0.334);
+  k.real({"rope_parameters.sliding_attention.rope_theta"}, m.window_theta, 1, 1e12, 10000);
+}
+
+/// What the published files say and the class has fixed.
+void mimo_v2_published(ConfigKeys& k, Model& m) {
+  const auto same = [&](const char* key, std::int64_t wanted) {
+    std::int64_t own = wanted;
+    k.count({key}, own, 1, kMostWidth, wanted);
+    if (own != wanted)
+      k.refuse(key, "layers with a window have the width and number of heads of the others", "the same");
+  };
+  same("swa_num_attention_heads", m.heads);
+  same("swa_head_dim", m.head_dim);
+  same("swa_v_head_dim", m.value_columns());
+  m.window_kv_heads = 2 * m.kv_heads;
+  k.count({"swa_num_key_value_heads"}, m.window_kv_heads, 1, kMostWidth, 2 * m.kv_heads);
+  bool in_windows = true, elsewhere = false;
+  k.flag({"add_swa_attention_sink_bias"}, in_windows, true);
+  k.flag({"add_full_attention_sink_bias"}, elsewhere, false);
+  if (elsewhere && !in_windows)
+    k.refuse("add_full_attention_sink_bias", "sinks are in all layers, or in those with a window", "false");
+  m.attention_sinks = in_windows;
+  m.sinks_in_windows = in_windows && !elsewhere;
+  const auto word = [&](const char* key, const char* wanted) {
+    std::string given = wanted;
+    k.text({key}, given, wanted);
+    if (given != wanted) k.refuse(key, "experts are chosen in a way that its class does not have", wanted);
+  };
+  word("scoring_func", "sigmoid");
+  word("topk_method", "noaux_tc");
+  if (m.experts.shared > 0) k.refuse("n_shared_experts", "its class has no shared experts", "null");
+  no_biases(k, "mlp_bias");
+  k.only("use_qk_norm", false, "heads of q and k have no norms here");
+  if (k.given("num_nextn_predict_layers"))
+    k.remark("the modules that predict further tokens are left out, as its class has none");
+  if (k.given("attention_projection_layout"))
+    k.differs("its files of weights, where q, k and v are one matrix for each part of a tensor group, are not read");
+}
+
+void mimo_v2_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-5, false, k.given("layernorm_epsilon") ? "layernorm_epsilon" : "rms_norm_eps");
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 192);
+  std::int64_t values = m.value_columns();
+  k.count({"v_head_dim"}, values, 1, kMostWidth, 128);
+  if (k.reads()) m.value_dim = values == m.head_dim ? 0 : values;
+  double scale = m.value_scale == 1 ? 0 : m.value_scale;
+  k.real_or_none("attention_value_scale", scale, 1e6, 0.707);
+  if (k.reads()) m.value_scale = scale > 0 ? scale : 1;
+  k.flag({"attention_bias"}, m.qkv_bias, false);
+  silu(k, m, "mimo_v2");
+  mimo_v2_windows(k, m);
+  mimo_v2_rotations(k, m);
+  experts_keys(k, m, "n_routed_experts");
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 2048);
+  if (k.reads()) e.first_dense = 1;
+  k.sparse_layers("mlp_layer_types", m);
+  k.sparse_layers("moe_layer_freq", m);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 1);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  k.count({"n_shared_experts"}, e.shared, 0, kMostExperts, 0);
+  deepseek_groups(k, m);
+  if (k.reads()) mimo_v2_published(k, m);
+}
+
+WeightNames mimo_v2_names() {
+  WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
+  names.parts.push_back({"attn.sinks", "self_attn.attention_sink_bias"});
+  names.parts.push_back({"mlp.router.balance", "mlp.gate.e_score_correction_bias"});
+  return names;
+}
+
+}  // namespace
+
+std::vector<FamilyTraits> window_families() {
+  std::vector<FamilyTraits> all = {entry(Family::mimo_v2, "mimo_v2_flash", "MiMo-V2", "MiMoV2FlashForCausalLM",
+                                         "MiMoV2", as_mimo_v2, mimo_v2_config, mimo_v2_names())};
+  for (FamilyTraits& one : all) {
+    one.mixture = true;
+    one.model_types.push_back("mimo_v2");
+  }
+  return all;
+}
+
+}  // namespace orrery::models

@@ -366,15 +366,25 @@ void Cursor::finish() const {
     if (entry.read) {
       child.finish();
     } else if (node_->opened && !is_full(findings())) {
-      const std::string in = path().empty() ? "" : fmt::format(" in {}", quoted(path()));
       const std::string near = did_you_mean(entry.key, node_->asked);
       const std::string help = (near.empty() ? "" : fmt::format("did you mean {}? ", quoted(near))) +
                                fmt::format("known keys: {}", backticked(node_->asked));
-      findings().error("E0103", node_->location(entry.where), fmt::format("unknown key {}{}", quoted(entry.key), in),
-                       help);
+      refuse(entry.key, help);
     }
   }
   node_->ignored = true;  // so that a second finish() does not repeat itself
+}
+
+void Cursor::refuse(const std::string& key, const std::string& help) const {
+  if (!node_) return;
+  std::erase(node_->asked, key);
+  const std::string in = path().empty() ? "" : fmt::format(" in {}", quoted(path()));
+  for (auto& entry : node_->entries) {
+    if (entry.key != key) continue;
+    entry.read = true;
+    entry.value->ignored = true;
+    findings().error("E0103", node_->location(entry.where), fmt::format("unknown key {}{}", quoted(key), in), help);
+  }
 }
 
 // ---- Cursor: scalars

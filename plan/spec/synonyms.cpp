@@ -128,11 +128,8 @@ std::string upper(std::string text) {
 /// Reports keys of `plan:`, in our words or in others', that stand at the top of a job.
 void name_keys_of_plan(const base::Cursor& job) {
   const auto misplaced = [&](const std::string& key, const std::string& ours) {
-    const base::Cursor at = job.optional(key);
-    at.error("E0103", fmt::format("unknown key {}", base::quoted(key)),
-             fmt::format("it belongs in `plan`: `plan: {{{}{}}}`", ours,
-                         ours.find(':') == ours.npos ? ": " + at.scalar_text() : std::string()));
-    at.ignore();
+    const std::string value = ours.find(':') == ours.npos ? ": " + job.optional(key).scalar_text() : std::string();
+    job.refuse(key, fmt::format("it belongs in `plan`: `plan: {{{}{}}}`", ours, value));
   };
   for_each_field(kChosenFields, [&](const auto& field) {
     if (*field.group == '\0' && job.has(field.key)) misplaced(field.key, field.key);
@@ -149,12 +146,7 @@ void name_keys(const base::Cursor& map, const std::string& name) {
   if (name.empty()) name_keys_of_plan(map);
   for (const Key& one : kKeys)
     for (const std::string& key : {std::string(one.other), upper(one.other)}) {
-      if (name != one.map || !map.has(key)) continue;
-      const base::Cursor at = map.optional(key);
-      const std::string in = name.empty() ? "" : fmt::format(" in `{}`", map.path());
-      at.error("E0103", fmt::format("unknown key {}{}", base::quoted(key), in),
-               fmt::format("here it is called `{}`", one.ours));
-      at.ignore();
+      if (name == one.map) map.refuse(key, fmt::format("here it is called `{}`", one.ours));
     }
 }
 

@@ -25,6 +25,13 @@ TEST(Synonyms, KeysOfOtherToolsAreNamedInOurs) {
   EXPECT_THAT(said("dtype: bf16\n"), HasSubstr("here it is called `precision`"));
 }
 
+TEST(Synonyms, AKeyOfAnotherToolIsShownItselfAndIsNoneOfTheKnownOnes) {
+  using ::testing::HasSubstr;
+  const std::string text = said("plan:\n  tp: 4\n  pipelin: 2\n");
+  EXPECT_THAT(text, HasSubstr("job.yaml:5:3\n")) << "the key, not its value";
+  EXPECT_THAT(text, HasSubstr("known keys: data, tensor, pipeline,"));
+}
+
 TEST(Synonyms, KeysOfThePlanAtTheTopOfAJobAreToldWhereTheyBelong) {
   using ::testing::HasSubstr;
   EXPECT_THAT(said("tp: 2\n"), HasSubstr("it belongs in `plan`: `plan: {tensor: 2}`"));

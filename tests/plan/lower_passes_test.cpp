@@ -73,24 +73,29 @@ TEST(LowerPasses, GivesTheBlocksBetweenBeginAndEndOfTheWholeStep) {
 // Activations of the chunk's top layers stay where its backward pass follows its forward pass at once, which the passes
 // over other chunks decide.
 TEST(LowerPasses, GivesOneChunkAsItIsAmongTheOthers) {
-  PlanSpec spec;
-  spec.mesh.pipeline = 2, spec.stages.virtual_stages = 2;
-  spec.offload.activations = Space::host;
-  spec.shape.batch = 8;
-  const Plan plan = samples::make(spec, samples::tiny_gpt(12));
-  const Schedule whole = lower(plan);
-  const auto moves = moves_of(plan.spec(), plan.micro_batches());
-  for (int s = 0; s < 2; ++s)
-    for (int c = 0; c < 2; ++c) {
-      const StageId stage(s);
-      std::vector<bool> chunks = {c == 0, c == 1};
-      std::vector<std::vector<std::int64_t>> blocks(2);
-      blocks[static_cast<std::size_t>(c)] = all_blocks(plan, stage, c);
-      const LoweredPasses alone = lower_passes(plan, stage, moves[stage.index()], {blocks, chunks});
-      const std::vector<std::string> expected = of_chunks(passes(whole.classes[stage.index()]), chunks);
-      ASSERT_FALSE(expected.empty());
-      EXPECT_EQ(passes(alone.schedule.classes.front()), expected) << "stage " << s << ", chunk " << c;
-    }
+  for (const auto& [order, virtual_stages] :
+       {std::pair{Order::one_f_one_b, 2}, {Order::one_f_one_b, 3}, {Order::dualpipe, 2}}) {
+    PlanSpec spec;
+    spec.mesh.pipeline = 2, spec.stages.order = order, spec.stages.virtual_stages = virtual_stages;
+    spec.offload.activations = Space::host;
+    spec.shape.batch = 8;
+    const Plan plan = samples::make(spec, samples::tiny_gpt(12));
+    const Schedule whole = lower(plan);
+    const auto moves = moves_of(plan.spec(), plan.micro_batches());
+    for (int s = 0; s < 2; ++s)
+      for (int c = 0; c < virtual_stages; ++c) {
+        const StageId stage(s);
+        std::vector<bool> chunks(static_cast<std::size_t>(virtual_stages), false);
+        chunks[static_cast<std::size_t>(c)] = true;
+        std::vector<std::vector<std::int64_t>> blocks(chunks.size());
+        blocks[static_cast<std::size_t>(c)] = all_blocks(plan, stage, c);
+        const LoweredPasses alone = lower_passes(plan, stage, moves[stage.index()], {blocks, chunks});
+        const std::vector<std::string> expected = of_chunks(passes(whole.classes[stage.index()]), chunks);
+        ASSERT_FALSE(expected.empty());
+        EXPECT_EQ(passes(alone.schedule.classes.front()), expected)
+            << describe(spec) << ", stage " << s << ", chunk " << c;
+      }
+  }
 }
 
 TEST(LowerPasses, LeavesOutTheLayersThatAreNotAskedFor) {

@@ -16,8 +16,10 @@
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/layer_key.h"
 #include "cost/estimate/layer_store.h"
+#include "cost/estimate/least_copies.h"
 #include "cost/estimate/least_end.h"
 #include "cost/estimate/least_work.h"
+#include "cost/estimate/lowered_passes.h"
 #include "cost/estimate/memory.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/parameter_server.h"
@@ -64,14 +66,16 @@ struct Estimator::Impl {
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
   std::optional<StepEnds> ends;
   PassMemo scratch;  ///< by layers, which stay
+  LoweredMemo lowered;
   MovesMemo moves;
 
   std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
   /// Whether streams of a rank that share links slow each other down. A lower bound does without.
   enum class Streams { alone, shared };
   StageTimes times(const plan::Plan& plan, plan::StageId stage, Streams streams);
-  ChunkTimes chunk_times(const plan::Plan& plan, plan::StageId stage, int chunk, const std::vector<LayerRun>& layers_of,
-                         const StageGroups& groups, const BegunGathers& begun);
+  ChunkTimes chunk_times(const plan::Plan& plan, plan::StageId stage, int chunk,
+                         const std::vector<std::vector<LayerRun>>& chunks, const StageGroups& groups,
+                         const BegunGathers& begun, Streams streams);
   double paired(const plan::Plan& plan, plan::StageId stage);
   void pass_alone(StageTimes& t) const;
   Agreements agree(const plan::Plan& plan);
@@ -127,9 +131,10 @@ double Estimator::Impl::paired(const plan::Plan& plan, plan::StageId stage) {
 }
 
 ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, plan::StageId stage, int chunk,
-                                        const std::vector<LayerRun>& layers_of, const StageGroups& groups,
-                                        const BegunGathers& begun) {
+                                        const std::vector<std::vector<LayerRun>>& chunks, const StageGroups& groups,
+                                        const BegunGathers& begun, Streams streams) {
   const plan::PlanSpec& spec = plan.spec();
+  const std::vector<LayerRun>& layers_of = chunks[static_cast<std::size_t>(chunk)];
   ChunkTimes t;
   PassSurroundings around{spec, *pricing, *ends, groups};
   const bool head = layers_of.back().costs->kind == LayerKind::head;
@@ -153,13 +158,14 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, plan::StageId st
   }
   around.exchange_left = exchange_left(*pricing, sent, busy + recompute, paired(plan, stage));
   for (int c = 0; c < spec.stages.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
-  if (spec.offload.activations == plan::Space::host)
-    around.staying = staying_blocks(spec, stage, chunk, head, plan.micro_batches());
   if (!begun.steps.empty()) {
     around.begun = &begun.of[static_cast<std::size_t>(chunk)];
     around.gathers = static_cast<int>(begun.steps.size());
   }
-  const auto out = std::make_shared<const ChunkPrograms>(programs_of(layers_of, around));
+  // A lower bound does without copies.
+  const bool copies = spec.offload.any() && streams == Streams::shared;
+  const auto out = copies ? lowered.of(plan, stage, chunk, chunks, around, moves)
+                          : std::make_shared<const ChunkPrograms>(programs_of(layers_of, around));
   const double backward = compute_seconds(out->backward), weights = compute_seconds(out->weights);
   t.forward = compute_seconds(out->forward) - t.input;
   t.recompute = recompute;
@@ -209,13 +215,16 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, plan::StageId stage, S
   if (!spec.states.has_server()) end();
   BegunGathers begun;
   const std::vector<std::vector<LayerRun>> chunks = layers->chunks(plan, stage, Asked::priced);
+  if (spec.offload.any() && streams == Streams::alone)
+    t.program.copies = least_copies(plan, stage, chunks, groups.lockstep, moves);
   if (t.next.any()) begun = begun_gathers(chunks, spec, t.next);
   ChunkTimes one;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     // What leaves for the host depends on a chunk's place in the order, and gathers that have begun have numbers.
-    const bool alone = c == 0 || !begun.steps.empty() || spec.offload.activations == plan::Space::host;
+    const bool leaves = spec.offload.activations == plan::Space::host && streams == Streams::shared;
+    const bool alone = c == 0 || !begun.steps.empty() || leaves;
     if (alone || chunks[c] != chunks[c - 1])
-      one = chunk_times(plan, stage, static_cast<int>(c), chunks[c], groups, begun);
+      one = chunk_times(plan, stage, static_cast<int>(c), chunks, groups, begun, streams);
     t.input += one.input, t.forward += one.forward, t.recompute += one.recompute;
     t.backward += one.backward, t.writing += one.writing, t.within += one.within;
     t.program.chunks.push_back(one.programs);

@@ -38,9 +38,11 @@ Ticks behind_input(const PassProgram& program) {
   return program.parts.empty() ? compute_of(std::span(program.steps).subspan(program.input)) : sum;
 }
 
-/// All passes of a chunk.
-Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, std::int64_t passes) {
-  const Ticks forward = alone(chunk.forward, overlaps), backward = alone(chunk.backward, overlaps);
+/// All passes of a chunk; none takes less than its copies.
+Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, std::int64_t passes,
+             const StageProgram::Copies& copies) {
+  const Ticks forward = std::max(ticks(copies.forward), alone(chunk.forward, overlaps));
+  const Ticks backward = std::max(ticks(copies.backward), alone(chunk.backward, overlaps));
   const Ticks weights = alone(chunk.weights, overlaps);
   Ticks sum = passes * (forward + backward + weights);
   // The first and the last pass have messages that are not their own: they count with their compute alone.
@@ -69,16 +71,19 @@ const PassProgram& last_backward(const ChunkPrograms& chunk, bool once) {
 }  // namespace
 
 std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
-  std::vector<double> out;
+  std::vector<double> out, copied;  // copied: with copies, of which the last ones may end behind the last gradient
   const ChunkPrograms* before = nullptr;
   Ticks way = 0, of_chunk = 0;
+  const std::int64_t passes = spec.stages.mirrors() ? micro_batches / 2 : micro_batches;
   for (std::size_t s = 0; s < times.stages.size(); ++s) {
     const auto& chunks = times.stages[s].chunks;
-    Ticks all = 0;
-    for (const auto& chunk : chunks) {
-      if (chunk.get() != std::exchange(before, chunk.get()))
-        of_chunk = all_of(*chunk, times.overlaps, spec.stages.mirrors() ? micro_batches / 2 : micro_batches);
+    const std::vector<StageProgram::Copies>& copies = times.stages[s].copies;
+    Ticks all = 0, with_copies = 0;
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+      if (chunks[c].get() != std::exchange(before, chunks[c].get()))
+        of_chunk = all_of(*chunks[c], times.overlaps, passes, {});
       all += of_chunk;
+      if (!copies.empty()) with_copies += all_of(*chunks[c], times.overlaps, passes, copies[c]);
     }
     // What a stage's first pass does before its input arrives goes on while the input is on its way.
     const ChunkPrograms& chunk = *chunks.front();
@@ -86,6 +91,8 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
     const Ticks whole = chunk.first.steps.empty() ? alone(first, times.overlaps) : compute_of(first.steps);
     const Ticks behind = s == 0 || spec.stages.mirrors() ? whole : behind_input(first);
     out.push_back(seconds(way + all - whole + behind));
+    copied.push_back(copies.empty() ? 0
+                                    : seconds(way + with_copies - std::max(whole, ticks(copies[0].forward)) + behind));
     if (s + 1 < times.stages.size() && !spec.stages.mirrors()) way += behind + ticks(times.hop[s]);
   }
   // The gradients of the last micro-batch reach the stages one after the other, unless they leave before a pass ends.
@@ -97,6 +104,7 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
     const Ticks backward = behind_input(last_backward(chunk, once));
     out[s - 1] = std::max(out[s - 1], out[s] + times.hop[s - 1] + seconds(backward));
   }
+  for (std::size_t s = 0; s < out.size(); ++s) out[s] = std::max(out[s], copied[s]);
   return out;
 }
 

@@ -211,9 +211,9 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     places.push_back({stage, c, 0});
     if (spec.offload.activations == plan::Space::host) {
       const bool head = chunk.back().costs->kind == models::LayerKind::head;
-      places.back().staying = staying_blocks(spec, stage, c, head, micro_batches);
+      places.back().staying = staying_blocks(spec, stage, c, head, micro_batches, memos.moves);
       m.host += leaving_bytes(chunk, places.back().staying) *
-                static_cast<double>(most_in_flight(spec, stage, c, micro_batches));
+                static_cast<double>(most_in_flight(spec, stage, c, micro_batches, memos.moves));
     }
     scratch = larger(scratch, memos.passes.of(chunk, spec, places.back(), !recipe.stated, elsewhere.finish));
   }

@@ -13,44 +13,40 @@ namespace {
 
 using Kind = plan::Move::Kind;
 
-/// Passes of one stage in order, without messages; enough micro-batches for every pattern to appear.
-std::vector<plan::Move> passes_of(const plan::PlanSpec& spec, plan::StageId stage, std::int64_t micro_batches) {
-  const std::int64_t few = std::min<std::int64_t>(micro_batches, 4 * static_cast<std::int64_t>(spec.mesh.pipeline));
-  std::vector<plan::Move> out;
-  if (spec.stages.virtual_stages == 1 && !spec.stages.splits_backward()) {
-    for (const plan::Turn& turn : plan::turns(spec.stages.order, stage.number(), spec.mesh.pipeline, few))
-      out.push_back({turn.forward ? Kind::forward : Kind::backward, turn.micro_batch, 0});
-    return out;
-  }
-  const std::vector<plan::Move> moves =
-      spec.stages.splits_backward()
-          ? plan::moves_of(spec, few)[stage.index()]
-          : plan::interleaved(stage.number(), spec.mesh.pipeline, spec.stages.virtual_stages, few);
-  for (const plan::Move& move : moves)
-    if (move.kind == Kind::forward || move.kind == Kind::backward || move.kind == Kind::weights) out.push_back(move);
-  return out;
+bool is_pass(const plan::Move& move) {
+  return move.kind == Kind::forward || move.kind == Kind::backward || move.kind == Kind::weights;
 }
 
 }  // namespace
 
+std::shared_ptr<const StageMoves> patterns_of(const plan::PlanSpec& spec, std::int64_t micro_batches, MovesMemo& memo) {
+  return memo.of(spec, std::min<std::int64_t>(micro_batches, 4 * static_cast<std::int64_t>(spec.mesh.pipeline)), 1);
+}
+
 std::int64_t staying_blocks(const plan::PlanSpec& spec, plan::StageId stage, int chunk, bool head,
-                            std::int64_t micro_batches) {
-  const std::vector<plan::Move> passes = passes_of(spec, stage, micro_batches);
-  for (std::size_t i = 0; i < passes.size(); ++i) {
-    if (passes[i].kind != Kind::backward || passes[i].chunk != chunk) continue;
-    const bool follows = i > 0 && passes[i - 1].kind == Kind::forward && passes[i - 1].chunk == chunk &&
-                         passes[i - 1].micro_batch == passes[i].micro_batch;
-    if (!follows) return 0;
+                            std::int64_t micro_batches, MovesMemo& memo) {
+  const std::shared_ptr<const StageMoves> moves = patterns_of(spec, micro_batches, memo);
+  const plan::Move* before = nullptr;  // the latest pass
+  for (const plan::Move& move : (*moves)[stage.index()]) {
+    if (!is_pass(move)) continue;
+    if (move.kind == Kind::backward && move.chunk == chunk) {
+      const bool follows = before != nullptr && before->kind == Kind::forward && before->chunk == chunk &&
+                           before->micro_batch == move.micro_batch;
+      if (!follows) return 0;
+    }
+    before = &move;
   }
   return spec.offload.prefetch + (head ? 0 : 1);
 }
 
-std::int64_t most_in_flight(const plan::PlanSpec& spec, plan::StageId stage, int chunk, std::int64_t micro_batches) {
+std::int64_t most_in_flight(const plan::PlanSpec& spec, plan::StageId stage, int chunk, std::int64_t micro_batches,
+                            MovesMemo& memo) {
   if (spec.stages.order == plan::Order::gpipe) return micro_batches;
+  const std::shared_ptr<const StageMoves> moves = patterns_of(spec, micro_batches, memo);
   std::int64_t now = 0, most = 0;
-  for (const plan::Move& pass : passes_of(spec, stage, micro_batches)) {
-    if (pass.chunk != chunk || pass.kind == Kind::weights) continue;
-    now += pass.kind == Kind::forward ? 1 : -1;
+  for (const plan::Move& move : (*moves)[stage.index()]) {
+    if (move.chunk != chunk || (move.kind != Kind::forward && move.kind != Kind::backward)) continue;
+    now += move.kind == Kind::forward ? 1 : -1;
     most = std::max(most, now);
   }
   return most;
@@ -90,19 +86,6 @@ double leaving_bytes(const std::vector<LayerRun>& layers, std::int64_t staying) 
     sum += static_cast<double>(run->count - stay) * saved_bytes(*run->costs);
   }
   return sum;
-}
-
-namespace {
-
-std::int64_t padded(std::int64_t elements, int shards) {
-  const std::int64_t unit = shards * plan::kParameterAlignment;
-  return (elements + unit - 1) / unit * unit;
-}
-
-}  // namespace
-
-std::int64_t padded_elements(const LayerCosts& layer, LayerBucket bucket, const plan::PlanSpec& spec) {
-  return padded(layer.in(bucket).elements, spec.shards_of(bucket == LayerBucket::experts));
 }
 
 }  // namespace orrery::cost

@@ -2,21 +2,26 @@
 /// Plans that keep part of the model outside device memory, in closed form: what stays, and what the host
 /// holds. Matches the lowering in plan/lower/offload.h.
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cost/estimate/block_lives.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/memory.h"
+#include "cost/estimate/stage_moves.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {
 
+/// The stages' moves over as many micro-batches as have every pattern of the order.
+[[nodiscard]] std::shared_ptr<const StageMoves> patterns_of(const plan::PlanSpec& spec, std::int64_t micro_batches,
+                                                            MovesMemo& memo);
 /// How many blocks at the top of a chunk keep their saved tensors on the device, because backward follows at once.
 [[nodiscard]] std::int64_t staying_blocks(const plan::PlanSpec& spec, plan::StageId stage, int chunk, bool head,
-                                          std::int64_t micro_batches);
+                                          std::int64_t micro_batches, MovesMemo& moves);
 /// The most micro-batches of a chunk that are between their forward and backward passes at the same time.
 [[nodiscard]] std::int64_t most_in_flight(const plan::PlanSpec& spec, plan::StageId stage, int chunk,
-                                          std::int64_t micro_batches);
+                                          std::int64_t micro_batches, MovesMemo& moves);
 
 /// Whether a tensor waits for backward, in a slab or on the host.
 [[nodiscard]] bool crosses(const LayerCosts& layer, LifeId index);
@@ -28,9 +33,6 @@ namespace orrery::cost {
 
 /// Bytes offloaded by all layers of a chunk except the `staying` blocks at its top.
 [[nodiscard]] double leaving_bytes(const std::vector<LayerRun>& layers, std::int64_t staying);
-
-/// Elements of a bucket that a layer uses, as the bucket holds them; 0: it uses none.
-[[nodiscard]] std::int64_t padded_elements(const LayerCosts& layer, LayerBucket bucket, const plan::PlanSpec& spec);
 
 /// Bytes outside the device that live for the whole run, and the bytes on the device that pass through it.
 struct StatesElsewhere {

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "cost/estimate/pass_copies.h"
 #include "cost/estimate/pass_writer.h"
 #include "plan/outline/chunk_pass.h"
 #include "plan/outline/turns.h"
@@ -20,8 +19,6 @@ namespace {
 using plan::Stream;
 
 class ChunkPasses {
-  static constexpr std::size_t kNoSegment = ~std::size_t{0};
-
  public:
   ChunkPasses(const std::vector<LayerRun>& layers, const PassSurroundings& around)
       : around_(around),
@@ -121,8 +118,7 @@ class ChunkPasses {
   };
   using Segments = std::vector<Segment>;
   /// `reads`: the segments of the pass over the layer.
-  Gathered gather(PassWriter& out, PassCopies& copies, std::size_t run, const LayerCosts* costs,
-                  std::initializer_list<const Segments*> reads) {
+  Gathered gather(PassWriter& out, const LayerCosts* costs, std::initializer_list<const Segments*> reads) {
     Gathered gathered;
     if (zero() < 3) return gathered;
     LayerBuckets& buckets = of(costs);
@@ -134,7 +130,6 @@ class ChunkPasses {
         const double time =
             reduction(*b, plan::Reduces::in_every_pass, (frozen ? buckets.in_frozen : buckets.in_pass)[at]).gather;
         if (time <= 0) continue;
-        copies.await_shard(run);
         const bool read = std::ranges::any_of(reads, [at](const Segments* segments) {
           return std::ranges::any_of(*segments, [at](const Segment& s) { return s.reads_parameters[at].any(); });
         });
@@ -154,17 +149,10 @@ class ChunkPasses {
   struct Pass {
     ChunkPasses& of;
     PassWriter& out;
-    PassCopies& copies;
     bool waits;  ///< for what another stage sends, in a step that has not come yet
     std::size_t input = 0;
-    bool first_of_layer = true;
 
     [[nodiscard]] const LayerCosts& layer(std::size_t i) const { return *of.layers_[i]; }
-    /// Layers that have run in a backward pass.
-    [[nodiscard]] std::size_t from_top(std::size_t i) const { return of.layers_.size() - 1 - i; }
-    void before(std::size_t run, PassCopies::Part part, std::size_t segment) {
-      copies.before(run, part, segment, std::exchange(first_of_layer, false));
-    }
     void meet_input(const Segment& s) {
       if (s.reads_input && std::exchange(waits, false)) input = out.size();
     }
@@ -173,32 +161,27 @@ class ChunkPasses {
   struct ForwardPass : Pass {
     bool first_of_step;
 
-    Gathered gather(std::size_t i) { return of.gather(out, copies, i, &layer(i), {&layer(i).forward.segments}); }
+    Gathered gather(std::size_t i) { return of.gather(out, &layer(i), {&layer(i).forward.segments}); }
     void run(std::size_t i, Gathered gathered) {
       const Segments& segments = layer(i).forward.segments;
-      const std::size_t end = last_compute(segments);
       Gathered begun;
       if (first_of_step) begun.last = (*of.around_.begun)[i];
-      first_of_layer = true;
       const auto ahead = [&](std::size_t s) {
         if (segments[s].kind == Segment::Kind::compute) {
-          before(i, PassCopies::Part::own, s);
           wait_for(out, gathered, segments[s]);
           wait_for(out, begun, segments[s]);
         }
         meet_input(segments[s]);
       };
-      out.layer(segments, of.around_.exchange_left, ahead, [&](std::size_t s) { copies.behind(i, s, s == end); });
+      out.layer(segments, of.around_.exchange_left, ahead, [](std::size_t) {});
     }
   };
   PassProgram forward(bool first_of_step) {
     PassWriter out = writer();
     if (first_of_step) out.has_begun(Stream::data, around_.gathers);
-    PassCopies copies(around_, layers_, PassCopies::Pass::forward, out);
-    copies.begin();
     if (around_.load) load(out);
     const bool embeds = layers_.front()->kind == models::LayerKind::embedding;
-    ForwardPass pass{{*this, out, copies, !embeds}, first_of_step};
+    ForwardPass pass{{*this, out, !embeds}, first_of_step};
     plan::forward_order(whole(), pass);
     return finish({.input = pass.input, .freed = freed(out, spec_.stages.asynchronous())}, out, pass.waits || embeds);
   }
@@ -216,12 +199,11 @@ class ChunkPasses {
     out.compute(around_.pricing.compute_time(op).value, around_.pricing.host_time(op).value);
   }
 
-  Gathered backward_gather(PassWriter& out, PassCopies& copies, std::size_t run) {
-    const LayerCosts* costs = layers_[layers_.size() - 1 - run];
+  Gathered backward_gather(PassWriter& out, const LayerCosts* costs) {
     if (!costs->backward_reads_parameters) return {};
     static const Segments none;
     const bool full = costs->recomputation == plan::Recompute::full;
-    return gather(out, copies, run, costs, {full ? &costs->recompute.segments : &none, &costs->backward.segments});
+    return gather(out, costs, {full ? &costs->recompute.segments : &none, &costs->backward.segments});
   }
   template <class Step>
   static std::size_t last_compute(const std::vector<Step>& steps) {
@@ -321,14 +303,11 @@ class ChunkPasses {
   /// What a layer's reductions bring, until it is added to the shards.
   struct Sums {
     const LayerCosts* of = nullptr;
-    std::size_t run = 0;
     std::vector<Reduced> reductions;
-    std::vector<std::int64_t> shards;  ///< elements
   };
   /// ZeRO-2 and 3: reduces a layer's gradients.
-  void reduce(PassWriter& out, std::size_t run, const LayerCosts& c, Sums& sums) {
+  void reduce(PassWriter& out, const LayerCosts& c, Sums& sums) {
     sums.of = &c;
-    sums.run = run;
     LayerBuckets& buckets = of(&c);
     for (const LayerBucket bucket : kLayerBuckets) {
       const auto at = static_cast<std::size_t>(bucket);
@@ -338,19 +317,12 @@ class ChunkPasses {
         if (item.is_message)
           r.message = out.begin(Stream::data, item.lane, item.seconds, item.frees && !c.reduced_beside);
       sums.reductions.push_back(r);
-      sums.shards.push_back(buckets.trained[at]->shard);
     }
   }
-  void accumulate(PassWriter& out, PassCopies& copies, Sums& sums, Late& late) const {
+  void accumulate(PassWriter& out, Sums& sums, Late& late) const {
     if (sums.reductions.empty()) return;
-    if (copies.sums_on_host()) {
-      for (std::size_t i = 0; i < sums.reductions.size(); ++i)
-        copies.add_on_host(sums.run, sums.shards[i], sums.reductions[i].message);
-    } else {
-      add_up(out, sums);
-    }
+    if (spec_.offload.optimizer == plan::Space::device) add_up(out, sums);  // else the host does
     sums.reductions.clear();
-    sums.shards.clear();
     late.accumulated(*sums.of);
   }
   void add_up(PassWriter& out, const Sums& sums) const {
@@ -382,21 +354,13 @@ class ChunkPasses {
     plan::Turns<TimedReduction, WriteReduction> turns;
     Gathered gathered = {};
 
-    Gathered gather(std::size_t i) { return of.backward_gather(out, copies, from_top(i)); }
-    void begin(std::size_t, const Gathered& of_layer) {
-      gathered = of_layer;
-      first_of_layer = true;
-    }
+    Gathered gather(std::size_t i) { return of.backward_gather(out, &layer(i)); }
+    void begin(std::size_t, const Gathered& of_layer) { gathered = of_layer; }
     void behind(const Segment& segment, std::size_t s) {
       if (segment.kind == Segment::Kind::compute) late.behind(s);
     }
-    void ahead(std::size_t run, PassCopies::Part part, const Segment& segment, std::size_t s) {
-      if (segment.kind == Segment::Kind::compute) {
-        before(run, part, s);
-        wait_for(out, gathered, segment);
-      } else {
-        copies.before_message(run, part, s);
-      }
+    void ahead(const Segment& segment) {
+      if (segment.kind == Segment::Kind::compute) wait_for(out, gathered, segment);
       meet_input(segment);
     }
     void recompute(std::size_t i) {
@@ -404,37 +368,29 @@ class ChunkPasses {
       if (c.recomputation != plan::Recompute::full) return;
       const Segments& again = c.recompute.segments;
       out.layer(
-          again, of.around_.exchange_left,
-          [&](std::size_t s) { ahead(from_top(i), PassCopies::Part::again, again[s], s); }, [](std::size_t) {});
+          again, of.around_.exchange_left, [&](std::size_t s) { ahead(again[s]); }, [](std::size_t) {});
     }
     void run(std::size_t i) {
       const LayerCosts& c = layer(i);
       const Zeroing zeroing = of.zeroed(c);
-      if (zeroing.any && c.backward.empty_part == 0) {
-        before(from_top(i), PassCopies::Part::own, kNoSegment);
+      if (zeroing.any && c.backward.empty_part == 0)
         out.compute(zeroing.device + of.around_.pricing.compute_time(plan::Step{}).value, zeroing.host);
-      }
       const Segments& own = c.backward.segments;
       late.begin(c, own);
       const std::size_t begin = out.size();
       out.layer(
-          own, of.around_.exchange_left, [&](std::size_t s) { ahead(from_top(i), PassCopies::Part::own, own[s], s); },
+          own, of.around_.exchange_left, [&](std::size_t s) { ahead(own[s]); },
           [&](std::size_t s) { behind(own[s], s); }, first ? of.first_written(c) : zeroing.writes);
       if (zeroing.any && c.backward.empty_part != 0) add(out.steps(), begin, zeroing);
-      copies.behind_layer(from_top(i));
     }
-    void reduce(std::size_t i) {
-      of.spec_.compresses() ? of.reduce(turns, layer(i)) : of.reduce(out, from_top(i), layer(i), sums);
-    }
-    void add_up() { of.accumulate(out, copies, sums, late); }
+    void reduce(std::size_t i) { of.spec_.compresses() ? of.reduce(turns, layer(i)) : of.reduce(out, layer(i), sums); }
+    void add_up() { of.accumulate(out, sums, late); }
     void end() { turns.flush(); }
   };
   PassProgram backward(Place place) {
     PassWriter out = writer();
-    PassCopies copies(around_, layers_, PassCopies::Pass::backward, out);
-    copies.begin();
     const bool heads = layers_.back()->kind == models::LayerKind::head;
-    BackwardPass pass{{*this, out, copies, !heads},
+    BackwardPass pass{{*this, out, !heads},
                       Late(*this, out, place.last, true),
                       place.first,
                       {},
@@ -467,26 +423,17 @@ class ChunkPasses {
         segments.push_back(one);
       }
       late.begin(c, segments);
-      first_of_layer = true;
-      const auto ahead = [&](std::size_t s) {
-        const std::size_t run = from_top(i);
-        segments[s].kind == Segment::Kind::compute ? before(run, PassCopies::Part::own, s)
-                                                   : copies.before_message(run, PassCopies::Part::own, s);
-      };
       out.layer(
-          segments, of.around_.exchange_left, ahead,
+          segments, of.around_.exchange_left, [](std::size_t) {},
           [&](std::size_t s) {
             if (segments[s].kind == Segment::Kind::compute) late.behind(s);
           },
           first ? of.first_written(c) : of.zeroed(c).writes);
-      copies.behind_layer(from_top(i));
     }
   };
   PassProgram weights(Place place) {
     PassWriter out = writer();
-    PassCopies copies(around_, layers_, PassCopies::Pass::weights, out);
-    copies.begin();
-    WeightsPass pass{{*this, out, copies, false}, Late(*this, out, place.last, false), place.first};
+    WeightsPass pass{{*this, out, false}, Late(*this, out, place.last, false), place.first};
     plan::weights_order(whole(), pass);
     pass.late.end();
     return finish({.freed = freed(out, true)}, out, true);

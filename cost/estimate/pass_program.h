@@ -1,7 +1,8 @@
 #pragma once
 /// A chunk's passes over one micro-batch, as steps for a rank's clock: the steps of its layers, and between them
-/// gathers and reductions of ZeRO, reductions within the last pass, and copies of what is stored elsewhere, in the
-/// order in which lowering writes them (plan/lower/layer_passes.h). Private to cost/.
+/// gathers and reductions of ZeRO and reductions within the last pass, in the order in which lowering writes them
+/// (plan/lower/layer_passes.h). Of a plan that keeps something outside the device these are its passes as fast as they
+/// could be if it copied nothing: lowered_passes.h has them as they are. Private to cost/.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -24,7 +25,6 @@ struct PassSurroundings {
   const models::Op* load = nullptr;  ///< reads a micro-batch's tokens; null unless the chunk has an end of the model
   double exchange_left = 1;          ///< share of all-to-alls that is not hidden behind another micro-batch
   bool embeds = false;               ///< the stage has the embedding: a tied table's gradients are complete after it
-  std::int64_t staying = 0;          ///< blocks at the chunk's top that leave nothing for the host
   const std::vector<std::array<int, 3>>* begun = nullptr;  ///< BegunGathers::of for the chunk's layers
   int gathers = 0;                                         ///< number of gathers that have begun with the step
 };

@@ -39,9 +39,6 @@ class PassWriter {
   void wait(plan::Stream stream, int message) { refer(PassStep::Kind::wait, stream, message); }
   void after(plan::Stream stream, int message) { refer(PassStep::Kind::after, stream, message); }
 
-  /// The next message begins only once the last one of this stream has ended.
-  void after_last(plan::Stream stream) { after(stream, begun(stream) - 1); }
-
   /// A layer's segments, which write gradients or add to them. `before` is called before each segment, `behind` after
   /// it; both with its number.
   template <class Before, class Behind>

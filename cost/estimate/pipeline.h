@@ -22,6 +22,12 @@ struct StageProgram {
   /// Asynchronous orders: seconds of gathers of parameters behind it. The step's first forward pass from then on waits
   /// for them: the passes before it use older weights.
   double gather = 0;
+  /// By virtual stage, for a lower bound: seconds of copies within a pass, which takes no less. None: nothing is
+  /// copied.
+  struct Copies {
+    double forward = 0, backward = 0;
+  };
+  std::vector<Copies> copies = {};
   std::shared_ptr<StreamRates> rates = nullptr;  ///< null: no stream of its ranks slows another one down
 };
 

@@ -43,6 +43,7 @@ struct PassStep {
   Ticks time = 0;            ///< of compute on the device, or of the message
   Ticks host = 0;            ///< to issue it
   Lane lane = lane_of(stream);  ///< of a message that begins
+  bool operator==(const PassStep&) const = default;
 };
 
 /// A run of steps whose messages are all its own, taken together: what it does to a clock whose host is ahead.

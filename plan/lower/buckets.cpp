@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 
+#include "plan/lower/lower.h"
 #include "plan/lower/repeated_modules.h"
 #include "plan/outline/outline.h"
 #include "plan/outline/whole_matrices.h"
@@ -15,9 +17,10 @@ namespace {
 
 class Layout {
  public:
-  Layout(const Plan& plan, StageId stage, bool trains, bool operators)
+  Layout(const Plan& plan, StageId stage, bool trains, bool operators, const SomeLayers* some)
       : plan_(plan),
         stage_(stage),
+        some_(some),
         operators_(operators),
         options_(expand_options(plan.spec())),
         alignment_(parameter_alignment(plan.spec().states.optimizer)) {
@@ -27,10 +30,10 @@ class Layout {
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
     for (chunk_ = 0; chunk_ < spec.stages.virtual_stages; ++chunk_) {
+      if (some_ != nullptr && !some_->chunks[static_cast<std::size_t>(chunk_)]) continue;
       if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding);
-      for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk_); ++i) {
+      for (const std::int64_t i : blocks())
         add(models::LayerKind::block, LayerId(plan_.first_layer(stage_, chunk_) + i), spec.recompute_of(i, operators_));
-      }
       if (spec.ends(stage_, chunk_)) add(models::LayerKind::head);
     }
     for (Bucket& bucket : result_.buckets) {
@@ -42,6 +45,13 @@ class Layout {
   }
 
  private:
+  std::vector<std::int64_t> blocks() const {
+    if (some_ != nullptr) return some_->blocks[static_cast<std::size_t>(chunk_)];
+    std::vector<std::int64_t> all(static_cast<std::size_t>(plan_.chunk_layers(stage_, chunk_)));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
   void add(models::LayerKind kind, LayerId layer = {}, const Repeats& repeats = {}) {
     StageLayer stage_layer{.kind = kind,
                            .layer = layer,
@@ -120,6 +130,7 @@ class Layout {
 
   const Plan& plan_;
   StageId stage_;
+  const SomeLayers* some_;
   int chunk_ = 0;
   bool operators_;
   models::ExpandOptions options_;
@@ -152,8 +163,8 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .loss_at_once = spec.mesh.pipeline == 1 && spec.mesh.tensor == 1};
 }
 
-StageParameters stage_parameters(const Plan& plan, StageId stage, bool trains, bool operators) {
-  return Layout(plan, stage, trains, operators).build();
+StageParameters stage_parameters(const Plan& plan, StageId stage, bool trains, bool operators, const SomeLayers* some) {
+  return Layout(plan, stage, trains, operators, some).build();
 }
 
 }  // namespace orrery::plan

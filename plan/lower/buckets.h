@@ -27,9 +27,11 @@ struct StageParameters {
   FactorLayout factors;                  ///< of optimizers that look at whole tensors
 };
 
+struct SomeLayers;  // plan/lower/lower.h
 /// `trains`: false leaves out what only training does (dropout). `operators`: LowerOptions::recompute_operators.
+/// `some`: only these layers; null: all.
 [[nodiscard]] StageParameters stage_parameters(const Plan& plan, StageId stage, bool trains = true,
-                                               bool operators = false);
+                                               bool operators = false, const SomeLayers* some = nullptr);
 [[nodiscard]] models::ExpandOptions expand_options(const PlanSpec& spec);
 
 }  // namespace orrery::plan

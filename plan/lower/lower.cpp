@@ -7,6 +7,7 @@
 // interleaved; "finish" reduces gradients, clips, updates and gathers. Births and deaths follow from who uses what.
 #include "plan/lower/lower.h"
 
+#include <map>
 #include <utility>
 
 #include "plan/lower/buckets.h"
@@ -32,9 +33,10 @@ namespace {
 
 class StageLowering {
  public:
-  /// `moves`: the stage's passes, if the order fixes those of all stages together.
+  /// `moves`: the stage's passes; none: those of whole passes, which need no other stage's. `some`: only these layers;
+  /// null: all.
   StageLowering(const Plan& plan, const LowerOptions& options, const Schedule& schedule, const Groups& groups,
-                StageId stage, std::vector<Move> moves)
+                StageId stage, std::vector<Move> moves, const SomeLayers* some = nullptr)
       : plan_(plan),
         schedule_(schedule),
         spec_(plan.spec()),
@@ -43,14 +45,18 @@ class StageLowering {
         stage_(stage),
         moves_(std::move(moves)),
         zero_(zero_of(spec_)),
-        parameters_(stage_parameters(plan, stage, !options.forward_only, options.recompute_operators)) {}
+        parameters_(stage_parameters(plan, stage, !options.forward_only, options.recompute_operators, some)) {}
 
   RankClass build() {
     begin();
-    in_moves() ? chunk_blocks() : whole_blocks();
-    if (balances()) balance_block();
+    passes();
     finish();
-    asynchronous() ? make_asynchronous(plan_, stage_, block_of_, class_) : order();
+    if (asynchronous()) {
+      make_asynchronous(plan_, stage_, block_of_, class_);
+    } else {
+      order();
+      class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
+    }
     run_passes(passes_of(plan_, options_, groups_, build_), schedule_, class_, options_.check_passes);
     return std::move(build_.result());
   }
@@ -65,7 +71,30 @@ class StageLowering {
     return std::move(build_.result());
   }
 
+  /// Without the end of the step. Passes over other chunks are entries of a block that stands for them, because it
+  /// matters what comes between two passes.
+  void build_passes(LoweredPasses& out) {
+    begin();
+    passes();
+    elsewhere_ = static_cast<std::int32_t>(class_.blocks.size());
+    build_.open("elsewhere");
+    build_.compute(Phase::forward, "elsewhere", {build_.zero_of(class_.loss)});
+    build_.settle_lives();
+    order();
+    std::vector<LoweringPass> all = passes_of(plan_, options_, groups_, build_);
+    std::erase_if(all, [](const LoweringPass& pass) { return pass.needs_end; });
+    run_passes(all, schedule_, class_, false);  // what the end reads is missing
+    out.schedule.classes.push_back(std::move(build_.result()));
+    out.blocks = std::move(block_of_);
+    out.shared = parameters_.shared;
+  }
+
  private:
+  void passes() {
+    in_moves() ? chunk_blocks() : whole_blocks();
+    if (balances()) balance_block();
+  }
+
   void begin() {
     class_.stage = stage_;
     class_.count = spec_.mesh.ranks_per_stage();
@@ -92,14 +121,14 @@ class StageLowering {
   void whole_blocks() {
     const Chunk all{0, parameters_.layers.size()};
     const bool first = stage_ == kFirstStage, last = stage_ == spec_.mesh.last_stage();
-    build_.open("forward");
+    open(Move::Kind::forward, 0, "forward");
     BufferId x;
     // Comes first: compute waits for the gradient that is still on its way back, and its receiver may wait for this.
     if (!first) messages_.receive(x = messages_.buffer("received"), Phase::forward, 0);
     const BufferId y = passes_.forward(all, x);
     if (!last) messages_.send(y, Phase::forward, 0);
     if (options_.forward_only) return;
-    build_.open("backward");
+    open(Move::Kind::backward, 0, "backward");
     BufferId dy;
     if (!last) messages_.receive(dy = messages_.buffer("received_gradient"), Phase::backward, 0);
     const BufferId dx = passes_.backward(all, dy);
@@ -109,30 +138,31 @@ class StageLowering {
   // Messages are between the passes, in blocks of their own, which wait for their turn (plan/schedule/orders.h). Blocks
   // are in the order in which a micro-batch runs through them. The next chunk of this stage needs no message.
   void chunk_blocks() {
-    std::vector<Chunk> chunks;
-    std::vector<BufferId> made;  // by chunk
+    std::map<int, Chunk> chunks;  // those that are there
+    std::size_t last = 0;
     for (int c = 0; c < spec_.stages.virtual_stages; ++c) {
-      Chunk chunk{chunks.empty() ? 0 : chunks.back().last, 0};
-      chunk.last = chunk.first;
+      Chunk chunk{last, last};
       while (chunk.last < parameters_.layers.size() && parameters_.layers[chunk.last].chunk == c) ++chunk.last;
-      chunks.push_back(chunk);
+      last = chunk.last;
+      if (chunk.first < chunk.last) chunks.emplace(c, chunk);
     }
+    std::map<int, BufferId> made;
     BufferId x, dy;
-    for (int c = 0; c < spec_.stages.virtual_stages; ++c) {
+    for (const auto& [c, chunk] : chunks) {
       const std::string suffix = "." + std::to_string(c);
       if (spec_.receives(stage_, c, true)) {
         open(Move::Kind::receive_activation, c, "receive_forward" + suffix);
         messages_.receive(x = messages_.buffer("received" + suffix), Phase::forward, c);
       }
       open(Move::Kind::forward, c, "forward" + suffix);
-      made.push_back(x = passes_.forward(chunks[static_cast<std::size_t>(c)], x));
+      made[c] = x = passes_.forward(chunk, x);
       if (!spec_.sends(stage_, c, true)) continue;
       open(Move::Kind::send_activation, c, "send_forward" + suffix);
       messages_.send(x, Phase::forward, c);
     }
     if (options_.forward_only) return;
-    for (int c = spec_.stages.virtual_stages; c-- > 0;)
-      dy = backward_blocks(c, chunks[static_cast<std::size_t>(c)], made[static_cast<std::size_t>(c)], dy);
+    for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk)
+      dy = backward_blocks(chunk->first, chunk->second, made.at(chunk->first), dy);
   }
 
   // A stage whose passes are split computes while its output is under way, and frees it once it has long arrived.
@@ -222,18 +252,21 @@ class StageLowering {
   void order() {
     class_.program.push_back({0, -1});
     bool balanced = false;
-    if (in_moves()) {
-      for (const Move& move : moves_)
-        if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
-          class_.program.push_back({block->second, move.micro_batch});
-    } else {
-      for (const Turn& turn : turns(spec_.stages.order, stage_.number(), spec_.mesh.pipeline, plan_.micro_batches()))
-        if (turn.forward || !options_.forward_only) {
-          if (!turn.forward && balance_ >= 0 && !balanced) class_.program.push_back({balance_, -1}), balanced = true;
-          class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
-        }
-    }
-    class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
+    const auto add = [&](const Move& move) {
+      if (move.kind == Move::Kind::backward && balance_ >= 0 && !std::exchange(balanced, true))
+        class_.program.push_back({balance_, -1});
+      if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
+        class_.program.push_back({block->second, move.micro_batch});
+      else if (elsewhere_ >= 0 && is_pass(move))
+        class_.program.push_back({elsewhere_, move.micro_batch});
+    };
+    for (const Move& move : moves_) add(move);
+    if (!moves_.empty()) return;
+    for (const Turn& turn : turns(spec_.stages.order, stage_.number(), spec_.mesh.pipeline, plan_.micro_batches()))
+      add({turn.forward ? Move::Kind::forward : Move::Kind::backward, turn.micro_batch, 0});
+  }
+  static bool is_pass(const Move& move) {
+    return move.kind == Move::Kind::forward || move.kind == Move::Kind::backward || move.kind == Move::Kind::weights;
   }
 
   const Plan& plan_;
@@ -251,7 +284,8 @@ class StageLowering {
   LayerPasses passes_{plan_, options_, groups_, parameters_.layers, build_};
   StageMessages messages_{plan_, stage_, build_};
   BufferId norm_squared_, coefficient_;
-  std::int32_t balance_ = -1;  ///< the block after the last forward pass
+  std::int32_t balance_ = -1;    ///< the block after the last forward pass
+  std::int32_t elsewhere_ = -1;  ///< the block that stands for passes over other chunks (build_passes)
 };
 
 }  // namespace
@@ -276,6 +310,15 @@ Schedule lower_ends(const Plan& plan, StageId stage, const LowerOptions& options
   const Groups groups = make_groups(plan.spec(), plan.model().shares_table(), schedule.groups);
   schedule.classes.push_back(StageLowering(plan, options, schedule, groups, stage, {}).build_ends());
   return schedule;
+}
+
+LoweredPasses lower_passes(const Plan& plan, StageId stage, std::vector<Move> moves, const SomeLayers& some,
+                           const LowerOptions& options) {
+  LoweredPasses out;
+  out.schedule.spec = plan.spec();
+  const Groups groups = make_groups(plan.spec(), plan.model().shares_table(), out.schedule.groups);
+  StageLowering(plan, options, out.schedule, groups, stage, std::move(moves), &some).build_passes(out);
+  return out;
 }
 
 Schedule lower(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits) {

@@ -1,5 +1,9 @@
 #pragma once
 /// Lowers a Plan to a Schedule: decides everything that the simulator predicts and the executor runs.
+#include <cstdint>
+#include <vector>
+
+#include "plan/schedule/asynchronous.h"
 #include "plan/schedule/schedule.h"
 #include "plan/spec/plan.h"
 
@@ -51,5 +55,22 @@ struct SplitBackward {
 /// passes between them, whatever moves into these (plan/lower/reduce_early.h) or changes how they begin. For a
 /// transformer whose pipeline drains, without a parameter server.
 [[nodiscard]] Schedule lower_ends(const Plan& plan, StageId stage, const LowerOptions& options = {});
+
+/// Some of a stage's layers.
+struct SomeLayers {
+  /// By chunk: which of its blocks, by their number in it, ascending.
+  std::vector<std::vector<std::int64_t>> blocks;
+  std::vector<bool> chunks;  ///< by chunk: whether it is there, with the embedding or the head if it has them
+};
+/// A stage's passes as lower() writes them, over some of its layers.
+struct LoweredPasses {
+  Schedule schedule;  ///< one class, without the end of the step
+  BlocksOfMoves blocks;
+  BucketId shared;  ///< of the tied token table, if it is among these layers'
+};
+/// `moves`: the stage's, or as many of its first micro-batches as have every pattern. For a transformer whose pipeline
+/// drains, without a parameter server.
+[[nodiscard]] LoweredPasses lower_passes(const Plan& plan, StageId stage, std::vector<Move> moves,
+                                         const SomeLayers& some, const LowerOptions& options = {});
 
 }  // namespace orrery::plan

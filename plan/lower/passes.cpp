@@ -23,7 +23,7 @@ std::vector<LoweringPass> passes_of(const Plan& plan, const LowerOptions& option
   // Evaluation keeps persistent buffers where training has them, and saves nothing.
   const bool trains = !options.forward_only;
   return {
-      {"gather_next", options.gather_next && drains, [&c] { gather_next(c); }, true},
+      {"gather_next", options.gather_next && drains, [&c] { gather_next(c); }, true, true},
       {"serve", trains && spec.states.has_server(), [&plan, &c] { serve(plan, c); }},
       {"offload_states", offload.states(), [&c, &offload] { offload_states(c, offload); }, true},
       {"partition_checkpoints", trains && spec.recomputation.partition_checkpoints,

@@ -13,7 +13,8 @@ struct LoweringPass {
   const char* name = "";
   bool applies = false;
   std::function<void()> run;
-  bool of_ends = false;  ///< changes the blocks before and behind the passes over layers, too
+  bool of_ends = false;    ///< changes the blocks before and behind the passes over layers, too
+  bool needs_end = false;  ///< asks for the block behind them
 };
 
 /// The passes over a class of a transformer's stage, in their order. All arguments must outlive them. The class already

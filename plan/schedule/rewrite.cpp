@@ -104,14 +104,21 @@ void Rewrite::replace_death(const Place& place, BufferId from, BufferId to) {
 }
 
 void Rewrite::apply() {
-  // From the last place back, so that the places found stay valid.
   std::stable_sort(insertions_.begin(), insertions_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (std::size_t i = insertions_.size(); i-- > 0;) {
-    std::vector<Step>& steps = class_.blocks[at(insertions_[i].first.block)].steps;
-    ENSURE(insertions_[i].first.step <= static_cast<int>(steps.size()), "no place {} among {} steps",
-           insertions_[i].first.step, steps.size());
-    steps.insert(steps.begin() + insertions_[i].first.step, std::move(insertions_[i].second));
+  for (auto next = insertions_.begin(); next != insertions_.end();) {
+    const int block = next->first.block;
+    std::vector<Step>& before = class_.blocks[at(block)].steps;
+    std::vector<Step> steps;
+    steps.reserve(before.size() + static_cast<std::size_t>(insertions_.end() - next));
+    for (int s = 0; s <= static_cast<int>(before.size()); ++s) {
+      for (; next != insertions_.end() && next->first == Place{block, s}; ++next)
+        steps.push_back(std::move(next->second));
+      if (s < static_cast<int>(before.size())) steps.push_back(std::move(before[at(s)]));
+    }
+    ENSURE(next == insertions_.end() || next->first.block > block, "no place {} among {} steps", next->first.step,
+           before.size());
+    before = std::move(steps);
   }
   insertions_.clear();
 }

@@ -8,6 +8,10 @@
 
 namespace orrery::cost {
 
+bool counts_software(MemoryKind kind) {
+  return kind == MemoryKind::device || kind == MemoryKind::needed;
+}
+
 void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
                    MemoryKind kind, double in_flight) {
   const models::DType compute = plan::expand_options(spec).dtype,
@@ -32,7 +36,6 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
   const double lost = kind == MemoryKind::needed ? recipe.stuck : recipe.fragmentation;
   const double between = recipe.pipeline_fragmentation * m.activations * (1 - 1 / std::max(1.0, in_flight));
   if (kind != MemoryKind::allocated) m.communication += lost * passes + between;
-  if (kind != MemoryKind::device && kind != MemoryKind::needed) m.software = 0;
 }
 
 }  // namespace orrery::cost

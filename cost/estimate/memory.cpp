@@ -223,7 +223,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   // Loss, gradient norm, its square, clip coefficient, and loss scaling.
   m.input = (spec.numerics.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
   if (spec.states.has_server()) add_server(m, buckets, spec);
-  m.software = software;
+  if (counts_software(question.kind)) m.software = software;
   if (recipe.stated)
     add_framework(m, elements, spec, recipe, question.kind,
                   static_cast<double>(micro_batches_in_flight(spec, stage, micro_batches)));

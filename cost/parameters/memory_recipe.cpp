@@ -19,7 +19,7 @@ MemoryKind memory_kind(const std::string& words, MemoryKind otherwise) {
   const auto says = [&](const char* word) { return words.find(word) != std::string::npos; };
   if (says("nvidia-smi") || says("device")) return MemoryKind::device;
   if (says("reserved") || says("cached")) return MemoryKind::reserved;
-  if (says("allocated")) return MemoryKind::allocated;
+  if (says("allocated") || says("memory active")) return MemoryKind::allocated;  // active_bytes: what tensors use
   return otherwise;
 }
 

@@ -253,11 +253,12 @@ class FrameworkLives {
   void logits(TensorId id) {
     const Life half = life(id);
     const models::Tensor& t = tensor(id);
-    if (recipe_.loss_copies == 0 || t.dtype == models::DType::fp32) return;
-    const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
-    keep(half, single);
+    if (t.dtype == models::DType::fp32) return;
     Life gradient = half;
     gradient.forward = {};
+    if (recipe_.loss_copies == 0) return keep(gradient, recipe_.loss_apart ? half.bytes : 0);
+    const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
+    keep(half, single);
     keep(gradient, half.bytes + (recipe_.loss_copies - 1) * single);
   }
 

@@ -34,6 +34,7 @@ const char* name_of(RoundedWeights kind) {
 void take_model_code(const MemoryRecipe& code, MemoryRecipe& recipe) {
   if (!recipe.stated) return;
   recipe.loss_copies = code.loss_copies;
+  recipe.loss_apart = code.loss_apart;
   recipe.composes_gates = code.composes_gates;
   recipe.repeats_keys = code.repeats_keys;
 }
@@ -46,6 +47,7 @@ MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   r.reported = static_cast<MemoryKind>(at.at("reported").choice({"allocated", "reserved", "device"}));
   r.dropout = at.optional("dropout").boolean(false);
   r.loss_copies = static_cast<int>(at.optional("loss_copies").integer(0, static_cast<std::int64_t>(kMostCopies)));
+  r.loss_apart = at.optional("loss_apart").boolean(false);
   r.gradients_beside = at.optional("gradients_beside").boolean(false);
   r.update_fp16 = at.optional("update_fp16").number(0, kMostBytes);
   r.update_bf16 = at.optional("update_bf16").number(0, kMostBytes);

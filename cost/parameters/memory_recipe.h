@@ -51,8 +51,11 @@ struct MemoryRecipe {
   /// probabilities before and after (Korthikanti et al. 2022, section 4.1: 2 sbh and 3 a s^2 b of equation 1). Models
   /// without biases (Llama, MPT, PaLM) train without dropout.
   bool dropout = false;
-  /// Simultaneous fp32 copies of the logits in the loss: 1 in place, 3 in PyTorch's own cross-entropy.
+  /// Copies of the logits in fp32 beside two of 16 bits when the loss's backward pass begins. PyTorch's own
+  /// cross-entropy has three of fp32 then (the log-softmax, its gradient and that of the logits), as many bytes as 2
+  /// here; 3 if the caller holds the logits in fp32 as well.
   int loss_copies = 0;
+  bool loss_apart = false;  ///< without copies in fp32, the gradient of the logits is a tensor of its own beside them
   /// With fp32 accumulation, backward still makes gradients in the compute dtype, and they stay until the end of the
   /// micro-batch; then each is cast by itself.
   bool gradients_beside = false;

@@ -111,8 +111,8 @@ std::string interval_text(const Interval& i) {
 }
 
 std::string memory_text(const MemoryRecipe& r) {
-  std::string out = fmt::format("memory:\n  reported: {}\n  dropout: {}\n  loss_copies: {}\n", name_of(r.reported),
-                                r.dropout, r.loss_copies);
+  std::string out = fmt::format("memory:\n  reported: {}\n  dropout: {}\n  loss_copies: {}\n  loss_apart: {}\n",
+                                name_of(r.reported), r.dropout, r.loss_copies, r.loss_apart);
   out += fmt::format("  gradients_beside: {}\n  update_fp16: {}\n  update_bf16: {}\n", r.gradients_beside,
                      r.update_fp16, r.update_bf16);
   out += fmt::format("  update_in_one_piece: {}\n  reduce_bucket: {}\n  keeps_messages: {}\n", r.update_in_one_piece,

@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "sim/validate/mixture_rows.h"
+#include "sim/validate/software.h"
 
 namespace orrery::sim {
 
@@ -45,6 +46,19 @@ constexpr OnHost kOnHost[] = {{"llama 3 70b", "GB300", "fp8", 20},    {"llama 3 
 
 bool says(const std::string& words, const char* word) {
   return words.find(word) != std::string::npos;
+}
+
+/// Losses that a name or a release tells apart from its stack's.
+void take_loss(const Setup& s, const std::string& stack, cost::MemoryRecipe& recipe) {
+  const std::string words = small_letters(s.stack + " " + s.framework);
+  constexpr int kHeld = 3;
+  // Its `out` holds the logits, cast to fp32, during backward (trainer/sft/train.py and trainer/model.py, 2026-01).
+  if (says(words, "prime-rl")) recipe.loss_copies = kHeld;
+  // The loss goes through chunks of rows, each compiled (torchtune/modules/loss): gradients of a chunk at a time.
+  if (says(words, "torchtune") && is_compiled(s)) recipe.loss_copies = 0, recipe.loss_apart = false;
+  // build_cross_entropy_loss compiles it with the blocks from its commit bbb1b616e (2025-04-02) on, after 0.0.2.
+  const bool before = !s.date.empty() ? s.date < "2025-04" : release_of(s.framework) == "-0.0";
+  if (stack.rfind("torchtitan", 0) == 0 && is_compiled(s) && !before) recipe.loss_copies = 0, recipe.loss_apart = true;
 }
 
 }  // namespace
@@ -151,6 +165,7 @@ void take_framework_memory(const Setup& s, const std::string& stack, cost::Memor
     recipe.blocks_on_host = *s.layers;
     notes.push_back("what blocks keep is on the host; its copies count as hidden");
   }
+  take_loss(s, stack, recipe);
   // Gradients stay in the parameters' type until the update (internlm/solver/optimizer/hybrid_zero_optim.py).
   if (says(framework, "internevo")) {
     recipe.gradient_bytes = kHalf;

@@ -22,7 +22,7 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
   if (spec.mesh.replicas() > 1 && recipe.reduce_bucket > 0) {
     bucket = std::min(elements.all, static_cast<double>(recipe.reduce_bucket));
     if (beside) bucket = std::max(bucket, elements.largest);
-    bucket *= static_cast<double>(models::size_of(gradient));
+    bucket *= std::min(recipe.gradient_bytes, static_cast<double>(models::size_of(gradient)));
   }
   const double per_parameter = compute == models::DType::fp16   ? recipe.update_fp16
                                : compute == models::DType::bf16 ? recipe.update_bf16

@@ -36,6 +36,7 @@ void take_model_code(const MemoryRecipe& code, MemoryRecipe& recipe) {
   recipe.loss_copies = code.loss_copies;
   recipe.loss_apart = code.loss_apart;
   recipe.composes_gates = code.composes_gates;
+  recipe.composes_norms = code.composes_norms;
   recipe.repeats_keys = code.repeats_keys;
 }
 
@@ -56,6 +57,8 @@ MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   r.keeps_messages = at.optional("keeps_messages").boolean(false);
   r.keeps_gathered = at.optional("keeps_gathered").boolean(false);
   r.composes_gates = at.optional("composes_gates").boolean(false);
+  r.composes_norms = at.optional("composes_norms").boolean(false);
+  r.wide_sums = at.optional("wide_sums").boolean(false);
   r.repeats_keys = at.optional("repeats_keys").boolean(false);
   r.gathers_rows = at.optional("gathers_rows").boolean(false);
   constexpr double kMostGradient = 4;

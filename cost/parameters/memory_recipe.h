@@ -72,7 +72,13 @@ struct MemoryRecipe {
   /// share them, and the copies are kept. gathers_rows: `torch.gather` puts rows in the order of experts and keeps its
   /// inputs: the rows as gathered from the tensor group, and again in the chosen order.
   bool composes_gates = false, repeats_keys = false, gathers_rows = false;
-  /// Bytes of each gradient that adds up over a step and is reduced, with 16-bit and 8-bit arithmetic.
+  /// A root-mean-square norm is composed, too: its input is kept in fp32 instead of as it is, and beside its output the
+  /// normalised values, where its weight trains.
+  bool composes_norms = false;
+  /// Sums of residual branches are in fp32: autocast leaves parameters in fp32, so the token table gives fp32 rows.
+  bool wide_sums = false;
+  /// Bytes of each gradient that adds up over a step and is reduced, in that bucket too, with 16-bit and 8-bit
+  /// arithmetic.
   double gradient_bytes = 4;
   /// What products in fewer bits read for a weight's gradient waits for backward as they read it (fp8: a byte), beside
   /// the 16-bit tensor only where something else reads that too.

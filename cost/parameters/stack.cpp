@@ -121,6 +121,7 @@ std::string memory_text(const MemoryRecipe& r) {
                      r.keeps_gathered, r.fragmentation, r.stuck, r.pipeline_fragmentation);
   out += fmt::format("  composes_gates: {}\n  repeats_keys: {}\n  gathers_rows: {}\n", r.composes_gates, r.repeats_keys,
                      r.gathers_rows);
+  out += fmt::format("  composes_norms: {}\n  wide_sums: {}\n", r.composes_norms, r.wide_sums);
   out += fmt::format("  gradient_bytes: {}\n  saves_rounded: {}\n  rounded_weights: {}\n", r.gradient_bytes,
                      r.saves_rounded, name_of(r.rounded_weights));
   out += fmt::format("  weighs_in_experts: {}\n  gathers_masters: {}\n  narrow_values: {}\n", r.weighs_in_experts,

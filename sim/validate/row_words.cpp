@@ -166,6 +166,11 @@ void take_framework_memory(const Setup& s, const std::string& stack, cost::Memor
     notes.push_back("what blocks keep is on the host; its copies count as hidden");
   }
   take_loss(s, stack, recipe);
+  if (is_compiled(s)) recipe.composes_gates = recipe.composes_norms = recipe.repeats_keys = false;
+  if (says(small_letters(s.precision_words + " " + s.framework), "autocast")) {
+    recipe.wide_sums = true;
+    notes.push_back("sums of branches in fp32, as autocast leaves them");
+  }
   // Gradients stay in the parameters' type until the update (internlm/solver/optimizer/hybrid_zero_optim.py).
   if (says(framework, "internevo")) {
     recipe.gradient_bytes = kHalf;

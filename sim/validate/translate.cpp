@@ -524,8 +524,10 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   }
   if (s.recompute == "partial") {
     spec.recomputation.what = plan::Recompute::full;
-    spec.recomputation.layers = (*s.layers / spec.mesh.pipeline + 1) / 2;
-    notes.push_back("partial recomputation: half of the layers");
+    const auto stages = static_cast<std::int64_t>(spec.mesh.pipeline);
+    const auto stated = recomputed_layers(s);
+    spec.recomputation.layers = stated ? (*stated + stages - 1) / stages : (*s.layers / stages + 1) / 2;
+    if (!stated) notes.push_back("partial recomputation: half of the layers");
   }
   if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recomputation.what != plan::Recompute::none) {
     spec.recomputation.what = plan::Recompute::none;
@@ -538,6 +540,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   take_practice(s, *stack, spec, notes);
   fold_experts(s, spec, notes);
   spec.offload = {space_of(s.offload_activations), space_of(s.offload_optimizer), space_of(s.offload_parameters), 1};
+  spec.numerics.loss_chunks = loss_chunks_of(s, spec.tokens_per_rank() * spec.shape.micro_batch);
   auto plan = plan::make_plan(*model, *cluster, spec);
   if (!plan && spec.states.optimizer != plan::OptimizerKind::adamw) {
     notes.push_back(fmt::format("the update of '{}' is priced as AdamW's, as it does not go with this plan: {}",

@@ -575,6 +575,8 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     cost::take_model_code(code->memory, own.memory);
   take_optimizer(s, own.memory, own_numbers);
   take_framework_memory(s, stack->name, own.memory, notes);
+  if (own.memory.loss_copies == 0)
+    own_numbers.push_back({"stack.loss_passes", 1, cost::Unit::number, "no copy of the logits in fp32"});
   if (!scatters)
     std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
   const cost::MemoryRecipe& keeps = own.memory;

@@ -78,6 +78,7 @@ void take_loss(const Setup& s, const std::string& stack, cost::MemoryRecipe& rec
   constexpr int kHeld = 3;
   // Its `out` holds the logits, cast to fp32, during backward (trainer/sft/train.py and trainer/model.py, 2026-01).
   if (says(words, "prime-rl")) recipe.loss_copies = chunk_of_loss(s) ? 0 : kHeld;
+  if (says(words, "prime-rl")) recipe.fragmentation = recipe.stuck = 0;  // expandable segments (benchmarks.yaml, rl.py)
   // Their kernels write gradients over logits (liger_kernel/ops/cross_entropy.py;
   // unsloth/kernels/cross_entropy_loss.py).
   if (says(words, "liger") || says(words, "unsloth")) recipe.loss_copies = 0, recipe.loss_apart = false;
@@ -232,7 +233,10 @@ void take_framework_memory(const Setup& s, const std::string& stack, cost::Memor
   const std::string released = s.section + " " + framework;
   const bool launcher = nemo && (says(released, "24.05") || says(released, "24.07"));
   recipe.rounded_weights = launcher && !s.packed ? cost::RoundedWeights::beside : cost::RoundedWeights::instead;
-  if (bridge && measured) recipe.loss_copies = 0;
+  // set_perf_optimization_configs: cross_entropy_fusion_impl te (NeMo, scripts/performance/helpers.py, of 2025).
+  const std::string release = release_of(framework);
+  const bool fuses = bridge ? measured : release >= "-25.04" && release < "-3";
+  if (fuses) recipe.loss_copies = 0;
   if (!measured) {
     recipe.gradient_bytes = kSingle;
     recipe.loss_copies = std::max(recipe.loss_copies, 2);

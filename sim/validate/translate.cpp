@@ -583,7 +583,8 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   std::string variant = fmt::format("{} {} {} {} {} {} {} {}{}", keeps.moment_bytes, scatters, keeps.gradient_bytes,
                                     keeps.loss_copies, keeps.blocks_on_host, name_of(keeps.rounded_weights),
                                     keeps.scales_blocks, keeps.gradients_beside, keeps.loss_apart);
-  variant += fmt::format(" {}{}{}{}", keeps.composes_gates, keeps.composes_norms, keeps.repeats_keys, keeps.wide_sums);
+  variant += fmt::format(" {}{}{}{} {}", keeps.composes_gates, keeps.composes_norms, keeps.repeats_keys,
+                         keeps.wide_sums, keeps.fragmentation);
   for (const cost::Parameter& p : own_numbers) {
     std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
     own.parameters.push_back(p);

@@ -44,10 +44,30 @@ TEST(RowWords, OfBridgeOutsideNvidiasTablesSumInFp32) {
   EXPECT_EQ(recipe_of(s, "megatron-core").gradient_bytes, 2);
 }
 
+TEST(RowWords, NemoOf2025FusesItsLoss) {
+  sim::Setup s;
+  cost::MemoryRecipe copies;
+  copies.loss_copies = 2;
+  std::vector<std::string> notes;
+  for (const char* before : {"NeMo", "NeMo 24.12", "NeMo 25.02"}) {
+    s.framework = before;
+    take_framework_memory(s, "megatron-core", copies, notes);
+    EXPECT_EQ(copies.loss_copies, 2) << before;
+  }
+  s.framework = "NeMo 25.09";
+  take_framework_memory(s, "megatron-core", copies, notes);
+  EXPECT_EQ(copies.loss_copies, 0);
+}
+
 TEST(RowWords, ALossIsAsItsSoftwareHasIt) {
   sim::Setup s;
   s.stack = "prime-rl";
   s.section = "SFT, one H100";
+  cost::MemoryRecipe pieces;
+  pieces.fragmentation = 0.1;
+  std::vector<std::string> said;
+  take_framework_memory(s, "pytorch-fsdp-compiled", pieces, said);
+  EXPECT_EQ(pieces.fragmentation, 0) << "its segments grow";
   EXPECT_EQ(recipe_of(s, "pytorch-fsdp-compiled").loss_copies, 3) << "the fp32 logits are held, too";
   EXPECT_EQ(loss_chunks_of(s, 65536), 1);
   s.section = "RL trainer";

@@ -29,7 +29,7 @@ bool all_in_16_bits(const Setup& s) {
   };
   return has(optimizer, {"states in bf16", "states in fp16", "states in 16 bits"}) ||
          has(precision, {"16-true", "pure"}) ||
-         (has(precision, {"bf16"}) && has(small_letters(s.stack + " " + s.framework), {"torchtune", "thunder"}));
+         (has(precision, {"bf16", "fp8"}) && has(small_letters(s.stack + " " + s.framework), {"torchtune", "thunder"}));
 }
 
 /// Blocks whose activations NVIDIA's recipes of FSDP keep on the host.

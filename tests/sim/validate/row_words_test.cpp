@@ -245,6 +245,10 @@ TEST(RowWords, SoftwareWithoutFp32IsAllIn16Bits) {
   std::vector<cost::Parameter> numbers;
   take_optimizer(s, recipe, numbers);
   EXPECT_EQ(numbers.size(), 1U);
+  s.precision = "fp8";
+  numbers.clear();
+  take_optimizer(s, recipe, numbers);
+  EXPECT_EQ(numbers.size(), 1U) << "products alone are in fp8";
   s.framework = "PyTorch";
   numbers.clear();
   take_optimizer(s, recipe, numbers);

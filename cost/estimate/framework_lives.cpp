@@ -39,6 +39,7 @@ class FrameworkLives {
         biased = biased || op.kind == models::OpKind::position_add;
       }
     const bool dropout = recipe_.dropout && biased;
+    if (recipe_.wide_sums) widen_sums();
     if (recipe_.keeps_gathered)
       for (const models::Part& part : program_.forward)
         if (part.is_communication() && part.collective == models::GroupCollective::all_gather) gathered(part.tensor);
@@ -142,6 +143,17 @@ class FrameworkLives {
     return op.kind == models::OpKind::attention_grad && program_.kind == models::LayerKind::block;
   }
 
+  /// The residual before, between and behind a block's branches, in fp32.
+  void widen_sums() {
+    std::set<TensorId> sums = {program_.x, program_.y};
+    for (const models::Part& part : program_.forward)
+      for (const models::Op& op : part.ops)
+        if (op.kind == models::OpKind::add_bias) sums.insert(models::owner_of(program_, models::tensor_of(op.out[0])));
+    const auto single = static_cast<double>(models::size_of(models::DType::fp32));
+    for (const TensorId sum : sums)
+      if (sum && life_of_[sum]) life_at(sum).bytes *= single / static_cast<double>(models::size_of(tensor(sum).dtype));
+  }
+
   /// Kept from its product in the forward pass until its weights' gradient; with full recomputation nothing is kept.
   void gathered(TensorId id) {
     Life whole = life(id);
@@ -164,6 +176,7 @@ class FrameworkLives {
       gate.dropped = gate.dropped || life_made(op, 0).dropped;
       keep(gate, life_made(op, 0).bytes);
     }
+    if (recipe_.composes_norms && op.kind == K::rms_norm) norm(op);
     if (recipe_.repeats_keys && op.kind == K::attention)
       share(static_cast<double>((op.heads / op.kv_heads - 1) * models::key_value_columns(op)));
     if (!recipe_.gathers_rows || op.kind != K::dispatch) return;
@@ -172,6 +185,16 @@ class FrameworkLives {
     const TensorId sent = models::tensor_of(op.in[0]);
     for (const models::Part& part : program_.forward)
       if (part.is_communication() && part.tensor == sent) keep(rows, static_cast<double>(tensor(sent).bytes()));
+  }
+
+  /// x in fp32 for its square and its product with the deviation's reciprocal; that product in 16 bits for the weight's
+  /// gradient.
+  void norm(const models::Op& op) {
+    const models::Tensor& y = tensor(models::tensor_of(op.out[0]));
+    const auto width = static_cast<double>(models::size_of(y.dtype)), elements = static_cast<double>(y.elements());
+    const bool trains = op.in.size() > 1 && op.in[1] >= 0 && !tensor(models::tensor_of(op.in[1])).frozen;
+    const double single = static_cast<double>(models::size_of(models::DType::fp32)) - width;
+    keep(life_made(op, 0), elements * (single + (trains && single > 0 ? width : 0)));
   }
 
   /// Bytes of a value as an operator of backward reads its i-th operand; 2: as it is.
@@ -253,11 +276,12 @@ class FrameworkLives {
   void logits(TensorId id) {
     const Life half = life(id);
     const models::Tensor& t = tensor(id);
-    if (recipe_.loss_copies == 0 || t.dtype == models::DType::fp32) return;
-    const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
-    keep(half, single);
+    if (t.dtype == models::DType::fp32) return;
     Life gradient = half;
     gradient.forward = {};
+    if (recipe_.loss_copies == 0) return keep(gradient, recipe_.loss_apart ? half.bytes : 0);
+    const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
+    keep(half, single);
     keep(gradient, half.bytes + (recipe_.loss_copies - 1) * single);
   }
 

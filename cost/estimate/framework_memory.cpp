@@ -8,6 +8,10 @@
 
 namespace orrery::cost {
 
+bool counts_software(MemoryKind kind) {
+  return kind == MemoryKind::device || kind == MemoryKind::needed;
+}
+
 void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
                    MemoryKind kind, double in_flight) {
   const models::DType compute = plan::expand_options(spec).dtype,
@@ -18,7 +22,7 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
   if (spec.mesh.replicas() > 1 && recipe.reduce_bucket > 0) {
     bucket = std::min(elements.all, static_cast<double>(recipe.reduce_bucket));
     if (beside) bucket = std::max(bucket, elements.largest);
-    bucket *= static_cast<double>(models::size_of(gradient));
+    bucket *= std::min(recipe.gradient_bytes, static_cast<double>(models::size_of(gradient)));
   }
   const double per_parameter = compute == models::DType::fp16   ? recipe.update_fp16
                                : compute == models::DType::bf16 ? recipe.update_bf16
@@ -32,7 +36,6 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
   const double lost = kind == MemoryKind::needed ? recipe.stuck : recipe.fragmentation;
   const double between = recipe.pipeline_fragmentation * m.activations * (1 - 1 / std::max(1.0, in_flight));
   if (kind != MemoryKind::allocated) m.communication += lost * passes + between;
-  if (kind != MemoryKind::device && kind != MemoryKind::needed) m.software = 0;
 }
 
 }  // namespace orrery::cost

@@ -12,6 +12,9 @@ struct Elements {
   double all = 0, optimized = 0, largest = 0;
 };
 
+/// Whether a figure of this kind counts what is not the run's own tensors: context, communicators.
+[[nodiscard]] bool counts_software(MemoryKind kind);
+
 /// Adds the framework's memory besides weights, optimizer states and activations, as `kind` counts it; bytes.
 /// `in_flight`: micro-batches whose activations are kept.
 void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpec& spec, const MemoryRecipe& recipe,

@@ -109,6 +109,25 @@ void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>&
   }
 }
 
+/// What a chunk's head keeps for its own backward pass alone.
+double freed_with_head(const std::vector<LayerRun>& chunk) {
+  const LayerCosts& top = *chunk.back().costs;
+  double sum = 0;
+  for (const LifeId i : top.lives.keys())
+    if (leaves_with_head(top, i)) sum += top.lives[i].encoded > 0 ? top.lives[i].encoded : top.lives[i].bytes;
+  return sum;
+}
+
+/// Whether a framework has freed what the head kept when blocks run backward: one micro-batch is in flight there, and
+/// nothing waits for another half of the pass or is elsewhere.
+bool frees_head(const plan::PlanSpec& spec, const MemoryRecipe& recipe, plan::StageId stage,
+                std::int64_t micro_batches) {
+  const plan::Stages& stages = spec.stages;
+  const bool whole = stages.virtual_stages == 1 && !stages.splits_backward() && !stages.asynchronous();
+  return recipe.stated && whole && spec.offload.activations == plan::Space::device &&
+         plan::in_flight(stages.order, stage.number(), spec.mesh.pipeline, micro_batches) == 1;
+}
+
 /// What a chunk keeps on the device for one micro-batch.
 ChunkSlab slab_of(const std::vector<LayerRun>& chunk, const plan::PlanSpec& spec, const ChunkPlace& place,
                   std::int64_t on_host) {
@@ -119,6 +138,7 @@ ChunkSlab slab_of(const std::vector<LayerRun>& chunk, const plan::PlanSpec& spec
     if (run.costs->kind == models::LayerKind::block) blocks += run.count;
   }
   const LayerCosts& first = *chunk.front().costs;
+  if (place.frees_head) slab.kept -= freed_with_head(chunk);
   if (on_host > 0) slab.kept -= leaving_bytes(chunk, std::max<std::int64_t>(0, blocks - on_host));
   if (spec.offload.activations == plan::Space::host) {
     slab.kept -= leaving_bytes(chunk, place.staying);
@@ -208,7 +228,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   std::vector<ChunkPlace> places;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     const std::vector<LayerRun>& chunk = chunks[static_cast<std::size_t>(c)];
-    places.push_back({stage, c, 0});
+    places.push_back({stage, c, 0, frees_head(spec, recipe, stage, micro_batches)});
     if (spec.offload.activations == plan::Space::host) {
       const bool head = chunk.back().costs->kind == models::LayerKind::head;
       places.back().staying = staying_blocks(spec, stage, c, head, micro_batches, memos.moves);
@@ -223,7 +243,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   // Loss, gradient norm, its square, clip coefficient, and loss scaling.
   m.input = (spec.numerics.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
   if (spec.states.has_server()) add_server(m, buckets, spec);
-  m.software = software;
+  if (counts_software(question.kind)) m.software = software;
   if (recipe.stated)
     add_framework(m, elements, spec, recipe, question.kind,
                   static_cast<double>(micro_batches_in_flight(spec, stage, micro_batches)));
@@ -241,7 +261,7 @@ namespace {
 double saved_by_rows(const LayerCosts& layer) {
   double sum = 0;
   for (const LifeId i : layer.lives.keys())
-    if (i != layer.y && crosses(layer, i)) sum += bytes_by_rows(layer.lives[i]);
+    if (i != layer.y && crosses(layer, i) && !leaves_with_head(layer, i)) sum += bytes_by_rows(layer.lives[i]);
   return sum;
 }
 
@@ -273,7 +293,8 @@ double bound_of_stage(Bound bound, const std::vector<std::vector<LayerRun>>& one
   double kept = std::numeric_limits<double>::infinity();  // by the smallest chunk
   for (int c = 0; c < static_cast<int>(one_sequence.size()); ++c) {
     const std::vector<LayerRun>& chunk = one_sequence[static_cast<std::size_t>(c)];
-    const ChunkPlace place{stage, c, 0};
+    const ChunkPlace place{stage, c, 0,
+                           false};  // the upper bound keeps what the head does, the lower one leaves it out
     double of_chunk = boundary > 0 ? kept_messages(spec, place, boundary) : 0;
     double filled = 0;  // what at most rounds a larger micro-batch's tensors up
     for (const LayerRun& run : chunk) {

@@ -211,6 +211,10 @@ class PassesOverLayers {
     return block_->runs() == 0 ? 0 : block_->fetched(block_->runs() - 1, spec_.offload.prefetch);
   }
 
+  [[nodiscard]] bool of_freed_head(const LayerCosts& layer, LifeId index) const {
+    return s_.place.frees_head && leaves_with_head(layer, index);
+  }
+
   // -- forward ------------------------------------------------------------------------------------------------------
   /// A tensor received from another stage is not encoded.
   [[nodiscard]] bool is_received(std::size_t k, LifeId life) const {
@@ -227,6 +231,7 @@ class PassesOverLayers {
     const int from = input ? made : loaded && loaded_ >= 0 ? loaded_ : place_of(places, life.forward.first);
     const int to = place_of(places, life.forward.last);
     if (!crosses(layer, index)) return block_->live(from, to, s_.bytes_of(life));
+    if (of_freed_head(layer, index)) return block_->live(from, block_->last(), s_.bytes_of(life));
     if (leaving_[k] || (s_.activations_leave() && waits_for_weights(layer, index)))
       return block_->live_behind(from, to, s_.bytes_of(life));
     if (life.encoded > 0 && !is_received(k, index)) block_->live(from, BlockLives::behind(to), s_.bytes_of(life));
@@ -241,6 +246,7 @@ class PassesOverLayers {
     const int to = std::max(repeats ? place_of(again, life.recompute.last) : 0,
                             life.backward.any() ? place_of(places, life.backward.last) : 0);
     const int from = repeats ? place_of(again, life.recompute.first) : place_of(places, life.backward.first);
+    if (of_freed_head(layer, index)) return block_->live(0, to, s_.bytes_of(life));
     if (crosses(layer, index)) {
       if (leaving_[k] && !life.weights.any()) return block_->live(fetched(), to, s_.bytes_of(life));
       if (life.encoded == 0 || life.weights.any() || is_received(k, index)) return;
@@ -411,7 +417,7 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
   const auto note = [&](auto... values) { (key.push_back(static_cast<std::int64_t>(values)), ...); };
   for (const LayerCosts* layer : layers) note(reinterpret_cast<std::intptr_t>(layer));
   note(-1, s.packs, s.rows, spec.compression.activations, s.messages_apart(), spec.stages.splits_backward(),
-       s.receives(true), s.receives(false), s.sends(true), s.sends(false), s.place.staying);
+       s.receives(true), s.receives(false), s.sends(true), s.sends(false), s.place.staying, s.place.frees_head);
   if (!s.outlives_layers()) return key;
   note(s.zero(), spec.shards_of(false), spec.shards_of(true), spec.mesh.replicas(), spec.mesh.tensor, spec.copies(),
        spec.stages.mirrors(), spec.states.optimizer, spec.numerics.precision, spec.offload.activations,
@@ -422,6 +428,10 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
 }
 
 }  // namespace
+
+bool leaves_with_head(const LayerCosts& layer, LifeId index) {
+  return layer.kind == models::LayerKind::head && index != layer.x && index != layer.y && crosses(layer, index);
+}
 
 bool outlives_layers(const plan::PlanSpec& spec) {
   return Setting{spec, {}}.outlives_layers();

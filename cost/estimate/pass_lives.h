@@ -12,16 +12,21 @@
 namespace orrery::cost {
 
 /// A chunk of a stage's layers. `staying`: the number of blocks at its top that keep on the device what other blocks
-/// send to the host (offload.h).
+/// send to the host (offload.h). `frees_head`: what its head keeps for backward (logits) goes as backward leaves the
+/// head, before blocks need memory of their own, as a framework frees tensors; an arena's slab stays.
 struct ChunkPlace {
   plan::StageId stage;
   int chunk = 0;
   std::int64_t staying = 0;
+  bool frees_head = false;
 };
 
 /// Whether parameters, gradients or activations of a layer are still in scratch memory, or already, while another one
 /// runs, so that the order of unequal layers counts.
 [[nodiscard]] bool outlives_layers(const plan::PlanSpec& spec);
+
+/// Of a head: whether a tensor waits for its backward pass, and for nothing below it.
+[[nodiscard]] bool leaves_with_head(const LayerCosts& layer, LifeId index);
 
 /// Scratch memory by what it depends on, so that plans that agree in this share it.
 class PassMemo {

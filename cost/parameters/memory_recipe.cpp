@@ -19,7 +19,7 @@ MemoryKind memory_kind(const std::string& words, MemoryKind otherwise) {
   const auto says = [&](const char* word) { return words.find(word) != std::string::npos; };
   if (says("nvidia-smi") || says("device")) return MemoryKind::device;
   if (says("reserved") || says("cached")) return MemoryKind::reserved;
-  if (says("allocated")) return MemoryKind::allocated;
+  if (says("allocated") || says("memory active")) return MemoryKind::allocated;  // active_bytes: what tensors use
   return otherwise;
 }
 
@@ -34,7 +34,9 @@ const char* name_of(RoundedWeights kind) {
 void take_model_code(const MemoryRecipe& code, MemoryRecipe& recipe) {
   if (!recipe.stated) return;
   recipe.loss_copies = code.loss_copies;
+  recipe.loss_apart = code.loss_apart;
   recipe.composes_gates = code.composes_gates;
+  recipe.composes_norms = code.composes_norms;
   recipe.repeats_keys = code.repeats_keys;
 }
 
@@ -46,6 +48,7 @@ MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   r.reported = static_cast<MemoryKind>(at.at("reported").choice({"allocated", "reserved", "device"}));
   r.dropout = at.optional("dropout").boolean(false);
   r.loss_copies = static_cast<int>(at.optional("loss_copies").integer(0, static_cast<std::int64_t>(kMostCopies)));
+  r.loss_apart = at.optional("loss_apart").boolean(false);
   r.gradients_beside = at.optional("gradients_beside").boolean(false);
   r.update_fp16 = at.optional("update_fp16").number(0, kMostBytes);
   r.update_bf16 = at.optional("update_bf16").number(0, kMostBytes);
@@ -54,6 +57,8 @@ MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   r.keeps_messages = at.optional("keeps_messages").boolean(false);
   r.keeps_gathered = at.optional("keeps_gathered").boolean(false);
   r.composes_gates = at.optional("composes_gates").boolean(false);
+  r.composes_norms = at.optional("composes_norms").boolean(false);
+  r.wide_sums = at.optional("wide_sums").boolean(false);
   r.repeats_keys = at.optional("repeats_keys").boolean(false);
   r.gathers_rows = at.optional("gathers_rows").boolean(false);
   constexpr double kMostGradient = 4;

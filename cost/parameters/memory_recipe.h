@@ -51,8 +51,11 @@ struct MemoryRecipe {
   /// probabilities before and after (Korthikanti et al. 2022, section 4.1: 2 sbh and 3 a s^2 b of equation 1). Models
   /// without biases (Llama, MPT, PaLM) train without dropout.
   bool dropout = false;
-  /// Simultaneous fp32 copies of the logits in the loss: 1 in place, 3 in PyTorch's own cross-entropy.
+  /// Copies of the logits in fp32 beside two of 16 bits when the loss's backward pass begins. PyTorch's own
+  /// cross-entropy has three of fp32 then (the log-softmax, its gradient and that of the logits), as many bytes as 2
+  /// here; 3 if the caller holds the logits in fp32 as well.
   int loss_copies = 0;
+  bool loss_apart = false;  ///< without copies in fp32, the gradient of the logits is a tensor of its own beside them
   /// With fp32 accumulation, backward still makes gradients in the compute dtype, and they stay until the end of the
   /// micro-batch; then each is cast by itself.
   bool gradients_beside = false;
@@ -69,7 +72,13 @@ struct MemoryRecipe {
   /// share them, and the copies are kept. gathers_rows: `torch.gather` puts rows in the order of experts and keeps its
   /// inputs: the rows as gathered from the tensor group, and again in the chosen order.
   bool composes_gates = false, repeats_keys = false, gathers_rows = false;
-  /// Bytes of each gradient that adds up over a step and is reduced, with 16-bit and 8-bit arithmetic.
+  /// A root-mean-square norm is composed, too: its input is kept in fp32 instead of as it is, and beside its output the
+  /// normalised values, where its weight trains.
+  bool composes_norms = false;
+  /// Sums of residual branches are in fp32: autocast leaves parameters in fp32, so the token table gives fp32 rows.
+  bool wide_sums = false;
+  /// Bytes of each gradient that adds up over a step and is reduced, in that bucket too, with 16-bit and 8-bit
+  /// arithmetic.
   double gradient_bytes = 4;
   /// What products in fewer bits read for a weight's gradient waits for backward as they read it (fp8: a byte), beside
   /// the 16-bit tensor only where something else reads that too.

@@ -256,6 +256,9 @@ void add_stack(std::vector<ParameterKind>& all) {
                        "GPUs: how often rotations of queries and keys move their bytes, if they are composed"));
   all.push_back(ranged(kPasses, "stack.norm_passes",
                        "GPUs: how often RMS norms move their bytes, if they are composed of operators"));
+  all.push_back(ranged(kPasses, "stack.loss_passes",
+                       "GPUs: how often the loss over the vocabulary moves its bytes, 8 a logit of 16 bits, if it is "
+                       "composed of operators"));
   all.push_back({"stack.orthogonal_half", Unit::number, 0, 1, 1,
                  "GPUs: 1: Muon makes its directions orthogonal in bf16; 0: in fp32"});
   all.push_back({"stack.adapter_bytes", Unit::number, 0, 1000, 0,

@@ -111,8 +111,8 @@ std::string interval_text(const Interval& i) {
 }
 
 std::string memory_text(const MemoryRecipe& r) {
-  std::string out = fmt::format("memory:\n  reported: {}\n  dropout: {}\n  loss_copies: {}\n", name_of(r.reported),
-                                r.dropout, r.loss_copies);
+  std::string out = fmt::format("memory:\n  reported: {}\n  dropout: {}\n  loss_copies: {}\n  loss_apart: {}\n",
+                                name_of(r.reported), r.dropout, r.loss_copies, r.loss_apart);
   out += fmt::format("  gradients_beside: {}\n  update_fp16: {}\n  update_bf16: {}\n", r.gradients_beside,
                      r.update_fp16, r.update_bf16);
   out += fmt::format("  update_in_one_piece: {}\n  reduce_bucket: {}\n  keeps_messages: {}\n", r.update_in_one_piece,
@@ -121,6 +121,7 @@ std::string memory_text(const MemoryRecipe& r) {
                      r.keeps_gathered, r.fragmentation, r.stuck, r.pipeline_fragmentation);
   out += fmt::format("  composes_gates: {}\n  repeats_keys: {}\n  gathers_rows: {}\n", r.composes_gates, r.repeats_keys,
                      r.gathers_rows);
+  out += fmt::format("  composes_norms: {}\n  wide_sums: {}\n", r.composes_norms, r.wide_sums);
   out += fmt::format("  gradient_bytes: {}\n  saves_rounded: {}\n  rounded_weights: {}\n", r.gradient_bytes,
                      r.saves_rounded, name_of(r.rounded_weights));
   out += fmt::format("  weighs_in_experts: {}\n  gathers_masters: {}\n  narrow_values: {}\n", r.weighs_in_experts,

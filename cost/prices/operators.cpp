@@ -85,6 +85,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.gate_passes = c.get("stack.gate_passes", 1);
     r.rotary_passes = c.get("stack.rotary_passes", 1);
     r.norm_passes = c.get("stack.norm_passes", 1);
+    r.loss_passes = c.get("stack.loss_passes", 1);
     r.orthogonal_half = c.get("stack.orthogonal_half", 1) != 0;
     r.adapter_bytes = c.get("stack.adapter_bytes", 0);
     r.grouped_share = c.get("stack.grouped_share", 1);
@@ -366,7 +367,8 @@ double composed_passes(const DeviceRates& r, const models::Op& op) {
   const bool gated = op.kind == K::swiglu || op.kind == K::swiglu_grad || op.kind == K::gate || op.kind == K::gate_grad;
   const bool rotates = op.kind == K::rope || op.kind == K::rope_grad;
   const bool normalises = op.kind == K::rms_norm || op.kind == K::rms_norm_grad;
-  return gated ? r.gate_passes : rotates ? r.rotary_passes : normalises ? r.norm_passes : 1;
+  const bool loses = op.kind == K::softmax_max || op.kind == K::softmax_sum || op.kind == K::cross_entropy_grad;
+  return gated ? r.gate_passes : rotates ? r.rotary_passes : normalises ? r.norm_passes : loses ? r.loss_passes : 1;
 }
 
 Seconds product_time(const DeviceRates& r, const models::Op& op) {

@@ -27,8 +27,9 @@ struct DeviceRates {
   double accumulation_bytes = 0;                 ///< of the stack, per weight's gradient and micro-batch
   double permute_passes = 1, grouped_share = 1;  ///< of the stack, for the rows and products of experts
   double dispatch_einsum = 0;                    ///< of the stack: places over choices; 0: rows are permuted
-  double gate_passes = 1, rotary_passes = 1, norm_passes = 1;  ///< of the stack, beyond elementwise_passes
-  bool orthogonal_half = false;                                ///< Muon's Newton-Schulz is in bf16
+  double gate_passes = 1, rotary_passes = 1, norm_passes = 1,
+         loss_passes = 1;                              ///< of the stack, beyond elementwise_passes
+  bool orthogonal_half = false;                        ///< Muon's Newton-Schulz is in bf16
   double adapter_bytes = 0;                            ///< of the stack, per value of a low-rank adapter's result
   bool tf32_attention = true;                          ///< of the stack: attention in a tf32 plan rounds its operands
                                                        ///< too

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cinttypes>
+#include <cstdio>
 #include <initializer_list>
 #include <utility>
 
 #include "base/units.h"
 #include "sim/validate/mixture_rows.h"
+#include "sim/validate/software.h"
 
 namespace orrery::sim {
 
@@ -26,7 +29,7 @@ bool all_in_16_bits(const Setup& s) {
   };
   return has(optimizer, {"states in bf16", "states in fp16", "states in 16 bits"}) ||
          has(precision, {"16-true", "pure"}) ||
-         (has(precision, {"bf16"}) && has(small_letters(s.stack + " " + s.framework), {"torchtune", "thunder"}));
+         (has(precision, {"bf16", "fp8"}) && has(small_letters(s.stack + " " + s.framework), {"torchtune", "thunder"}));
 }
 
 /// Blocks whose activations NVIDIA's recipes of FSDP keep on the host.
@@ -47,7 +50,60 @@ bool says(const std::string& words, const char* word) {
   return words.find(word) != std::string::npos;
 }
 
+/// The run's date, that of its source ("torchtitan, commit 7a04053 (2025-01)") or its stack's year.
+std::string date_of(const Setup& s) {
+  constexpr std::size_t kMonth = 7;
+  if (!s.date.empty()) return s.date;
+  if (const std::size_t at = s.source.rfind("(20"); at != std::string::npos) return s.source.substr(at + 1, kMonth);
+  const std::int64_t year = year_of(s);
+  return year > 0 ? fmt::format("{}", year) : "";
+}
+
+/// Whether a run of torchtitan has the code of a month ("2025-04") after its release 0.0.2.
+bool torchtitan_of(const Setup& s, const char* month) {
+  const std::string date = date_of(s);
+  return date.empty() ? release_of(s.framework) != "-0.0" : date >= month;
+}
+
+/// Rows of a chunk of prime-rl's head in reinforcement learning (trainer/rl/config.py, fused_lm_head_chunk_size).
+std::optional<std::int64_t> chunk_of_loss(const Setup& s) {
+  constexpr std::int64_t kRows = 2048;
+  return says(small_letters(s.stack + " " + s.framework), "prime-rl") && says(s.section, "RL") ? std::optional(kRows)
+                                                                                               : std::nullopt;
+}
+
+/// Losses that a name or a release tells apart from its stack's.
+void take_loss(const Setup& s, const std::string& stack, cost::MemoryRecipe& recipe) {
+  const std::string words = small_letters(s.stack + " " + s.framework);
+  constexpr int kHeld = 3;
+  // Its `out` holds the logits, cast to fp32, during backward (trainer/sft/train.py and trainer/model.py, 2026-01).
+  if (says(words, "prime-rl")) recipe.loss_copies = chunk_of_loss(s) ? 0 : kHeld;
+  if (says(words, "prime-rl")) recipe.fragmentation = recipe.stuck = 0;  // expandable segments (benchmarks.yaml, rl.py)
+  // Their kernels write gradients over logits (liger_kernel/ops/cross_entropy.py;
+  // unsloth/kernels/cross_entropy_loss.py).
+  if (says(words, "liger") || says(words, "unsloth")) recipe.loss_copies = 0, recipe.loss_apart = false;
+  // The loss goes through chunks of rows, each compiled (torchtune/modules/loss): gradients of a chunk at a time.
+  if (says(words, "torchtune") && is_compiled(s)) recipe.loss_copies = 0, recipe.loss_apart = false;
+  // Its scripts compile the loss (OLMo-core, src/scripts/train: compile_loss).
+  if (says(words, "olmo-core") && is_compiled(s)) recipe.loss_copies = 0, recipe.loss_apart = true;
+  // build_cross_entropy_loss compiles it with the blocks from its commit bbb1b616e (2025-04-02) on, after 0.0.2.
+  if (stack.rfind("torchtitan", 0) == 0 && is_compiled(s) && torchtitan_of(s, "2025-04"))
+    recipe.loss_copies = 0, recipe.loss_apart = true;
+}
+
 }  // namespace
+
+std::int64_t loss_chunks_of(const Setup& s, std::int64_t rows) {
+  const std::optional<std::int64_t> chunk = chunk_of_loss(s);
+  return chunk && rows > *chunk && rows % *chunk == 0 ? rows / *chunk : 1;
+}
+
+std::optional<std::int64_t> recomputed_layers(const Setup& s) {
+  std::int64_t some = 0, all = 0;
+  const bool counts = std::sscanf(s.recompute_modules.c_str(), "%" SCNd64 " of %" SCNd64 " layers", &some, &all) == 2;
+  if (!counts || all != s.layers.value_or(0) || some < 0 || some > all) return std::nullopt;
+  return some;
+}
 
 double attention_generation(const std::string& kernel) {
   constexpr double kBest = 3;
@@ -143,13 +199,22 @@ void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::P
 void take_framework_memory(const Setup& s, const std::string& stack, cost::MemoryRecipe& recipe,
                            std::vector<std::string>& notes) {
   const std::string precision = small_letters(s.precision), framework = small_letters(s.framework);
-  constexpr double kHalf = 2;  // bytes
+  constexpr double kHalf = 2, kSingle = 4;  // bytes
   recipe.scales_blocks = says(precision, "mx") || says(precision, "block") || says(precision, "nvfp4");
   // "custom: projections and inputs of layers on the host": MaxText's remat_policy: custom, decoder_layer_input:
   // offload
   if (says(s.recompute_modules, "on the host") || says(s.recompute_modules, "offload")) {
     recipe.blocks_on_host = *s.layers;
     notes.push_back("what blocks keep is on the host; its copies count as hidden");
+  }
+  take_loss(s, stack, recipe);
+  // Its Llama 2 of 2024 is of norm_type fused_rmsnorm (train_configs/llama2_13b.toml).
+  if (const std::string date = date_of(s); stack.rfind("torchtitan", 0) == 0 && !date.empty() && date < "2025")
+    recipe.composes_norms = false;
+  if (is_compiled(s)) recipe.composes_gates = recipe.composes_norms = recipe.repeats_keys = false;
+  if (says(small_letters(s.precision_words + " " + s.framework), "autocast")) {
+    recipe.wide_sums = true;
+    notes.push_back("sums of branches in fp32, as autocast leaves them");
   }
   // Gradients stay in the parameters' type until the update (internlm/solver/optimizer/hybrid_zero_optim.py).
   if (says(framework, "internevo")) {
@@ -160,12 +225,26 @@ void take_framework_memory(const Setup& s, const std::string& stack, cost::Memor
   if (stack.rfind("megatron-core", 0) != 0 && stack != "megatron-fsdp" && stack != "megatron-bridge") return;
   const bool bridge = says(framework, "bridge"), nemo = says(framework, "nemo") && !says(framework, "automodel");
   if (!bridge && !nemo) return;
-  recipe.gradient_bytes = kHalf;
+  // Its own recipes sum in fp32 (recipes/*, DistributedDataParallelConfig) and cast the logits to it
+  // (cross_entropy_fusion_impl native); those of its tables of performance do neither.
+  const bool measured = !bridge || says(small_letters(s.source), "performance") || says(s.source, "NVIDIA");
+  if (measured) recipe.gradient_bytes = kHalf;
   // Launchers of 2024 have fp8_params for fine-tuning alone; NeMo 2's and Bridge's precisions have fp8_param_gather.
   const std::string released = s.section + " " + framework;
   const bool launcher = nemo && (says(released, "24.05") || says(released, "24.07"));
   recipe.rounded_weights = launcher && !s.packed ? cost::RoundedWeights::beside : cost::RoundedWeights::instead;
-  if (bridge) recipe.loss_copies = 0;
+  // set_perf_optimization_configs: cross_entropy_fusion_impl te (NeMo, scripts/performance/helpers.py, of 2025).
+  const std::string release = release_of(framework);
+  const bool fuses = bridge ? measured : release >= "-25.04" && release < "-3";
+  if (fuses) recipe.loss_copies = 0;
+  if (!measured) {
+    recipe.gradient_bytes = kSingle;
+    recipe.loss_copies = std::max(recipe.loss_copies, 2);
+    notes.push_back(
+        "gradients and logits in fp32, as Megatron Bridge's recipes outside its tables of performance have "
+        "them (recipes, grad_reduce_in_fp32)");
+    return;
+  }
   notes.push_back(bridge ? "gradients in bf16, weights in fp8 alone, the loss in place of the logits, as Megatron "
                            "Bridge's recipes have them (scripts/performance/configs, grad_reduce_in_fp32; "
                            "mixed_precision.py, fp8_param_gather; cross_entropy_fusion_impl)"

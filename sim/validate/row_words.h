@@ -1,5 +1,7 @@
 #pragma once
 /// What words of rows mean: kernels, networks, releases, optimizers.
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,12 @@ namespace orrery::sim {
 /// The generation of a kernel such as "FlashAttention-2", "flash-attn 3" or "cuDNN". 3 is the best known; later ones
 /// and cuDNN count as 3. 0: none.
 [[nodiscard]] double attention_generation(const std::string& kernel);
+
+/// Parts into which the row's software divides the head's rows.
+[[nodiscard]] std::int64_t loss_chunks_of(const Setup& s, std::int64_t rows);
+
+/// "50 of 80 layers" are recomputed; nothing if the row's words do not count them.
+[[nodiscard]] std::optional<std::int64_t> recomputed_layers(const Setup& s);
 
 /// The kind of network that a source's words name; empty if they name none.
 [[nodiscard]] std::string network_of(const std::string& words);

@@ -191,6 +191,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.machine = row.stated("cluster");
   s.recompute = recompute_kind(row.stated("recompute_kind"));
   s.precision = row.stated("precision_kind");
+  s.precision_words = row.stated("precision");
   s.family = row.stated("family");
   s.schedule = row.stated("pp_schedule");
   s.offload = row.stated("offload");

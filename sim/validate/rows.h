@@ -25,6 +25,7 @@ struct Setup {
   std::string mixed_precision;  ///< FSDP's, in the source's words: "PURE"
   /// Of mixtures: the model's name and, in the source's words, what overlaps, what is recomputed, how load is balanced.
   std::string model, section, overlap, recompute_modules, routing;
+  std::string precision_words;   ///< beside `precision`: "bf16, autocast"
   std::string attention_kernel;  ///< in the source's words: "FlashAttention-3", "cuDNN"
   std::string memory_kind;       ///< what a memory figure counts: a setting, not a measurement
   std::string activation;        ///< in the source's words: "SwiGLU", "GeGLU", "gelu"

@@ -150,8 +150,8 @@ bool attends_masked(const Setup& s) {
 }
 
 bool is_of_model_code(const std::string& parameter) {
-  constexpr const char* kNumbers[] = {"stack.norm_passes", "stack.rotary_passes", "stack.adapter_bytes",
-                                      "stack.adapter_calls"};
+  constexpr const char* kNumbers[] = {"stack.norm_passes", "stack.loss_passes", "stack.rotary_passes",
+                                      "stack.adapter_bytes", "stack.adapter_calls"};
   return std::any_of(std::begin(kNumbers), std::end(kNumbers), [&](const char* name) { return parameter == name; });
 }
 

@@ -534,8 +534,10 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   }
   if (s.recompute == "partial") {
     spec.recomputation.what = plan::Recompute::full;
-    spec.recomputation.layers = (*s.layers / spec.mesh.pipeline + 1) / 2;
-    notes.push_back("partial recomputation: half of the layers");
+    const auto stages = static_cast<std::int64_t>(spec.mesh.pipeline);
+    const auto stated = recomputed_layers(s);
+    spec.recomputation.layers = stated ? (*stated + stages - 1) / stages : (*s.layers / stages + 1) / 2;
+    if (!stated) notes.push_back("partial recomputation: half of the layers");
   }
   if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recomputation.what != plan::Recompute::none) {
     spec.recomputation.what = plan::Recompute::none;
@@ -548,6 +550,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   take_practice(s, *stack, spec, notes);
   fold_experts(s, spec, notes);
   spec.offload = {space_of(s.offload_activations), space_of(s.offload_optimizer), space_of(s.offload_parameters), 1};
+  spec.numerics.loss_chunks = loss_chunks_of(s, spec.tokens_per_rank() * spec.shape.micro_batch);
   auto plan = plan::make_plan(*model, *cluster, spec);
   if (!plan && spec.states.optimizer != plan::OptimizerKind::adamw) {
     notes.push_back(fmt::format("the update of '{}' is priced as AdamW's, as it does not go with this plan: {}",
@@ -584,12 +587,16 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     cost::take_model_code(code->memory, own.memory);
   take_optimizer(s, own.memory, own_numbers);
   take_framework_memory(s, stack->name, own.memory, notes);
+  if (own.memory.loss_copies == 0)
+    own_numbers.push_back({"stack.loss_passes", 1, cost::Unit::number, "no copy of the logits in fp32"});
   if (!scatters)
     std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
   const cost::MemoryRecipe& keeps = own.memory;
-  std::string variant =
-      fmt::format("{} {} {} {} {} {} {}{}", keeps.moment_bytes, scatters, keeps.gradient_bytes, keeps.loss_copies,
-                  keeps.blocks_on_host, name_of(keeps.rounded_weights), keeps.scales_blocks, keeps.gradients_beside);
+  std::string variant = fmt::format("{} {} {} {} {} {} {} {}{}", keeps.moment_bytes, scatters, keeps.gradient_bytes,
+                                    keeps.loss_copies, keeps.blocks_on_host, name_of(keeps.rounded_weights),
+                                    keeps.scales_blocks, keeps.gradients_beside, keeps.loss_apart);
+  variant += fmt::format(" {}{}{}{} {}", keeps.composes_gates, keeps.composes_norms, keeps.repeats_keys,
+                         keeps.wide_sums, keeps.fragmentation);
   for (const cost::Parameter& p : own_numbers) {
     std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
     own.parameters.push_back(p);

@@ -93,6 +93,24 @@ TEST(EagerOperators, MoveMoreWhereNormsAndAdaptersAreComposed) {
   EXPECT_EQ(apart.op_time(adapter).value, fused.op_time(adapter).value);
 }
 
+TEST(EagerOperators, MoveLogitsMoreWhereTheLossIsComposed) {
+  models::Op loss;
+  loss.dtype = models::DType::bf16;
+  loss.n = 1 << 13;
+  loss.m = 1 << 17;
+  const Pricing fused = pricing({}), composed = pricing({{"stack.loss_passes", 4.5, Unit::number, "test"}});
+  double one = 0, several = 0;
+  for (const models::OpKind kind :
+       {models::OpKind::softmax_max, models::OpKind::softmax_sum, models::OpKind::cross_entropy_grad}) {
+    loss.kind = kind;
+    one += fused.op_time(loss).value;
+    several += composed.op_time(loss).value;
+  }
+  EXPECT_NEAR(several / one, 4.5, 1e-9);
+  loss.kind = models::OpKind::gelu;
+  EXPECT_EQ(composed.op_time(loss).value, fused.op_time(loss).value) << "no part of the loss";
+}
+
 TEST(EagerOperators, MakeMuonsDirectionsOrthogonalIn16BitsUnlessTheStackSaysFp32) {
   models::Op op;
   op.kind = models::OpKind::newton_schulz;

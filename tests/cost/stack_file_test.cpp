@@ -21,7 +21,8 @@ can: {zero_stages: [0, 2], pipeline: false, gpipe: false, recompute_layers: fals
 recompute_whole_layer: true
 overlap: {tensor: false, data: true, pipeline: false, gradients: true, whole_gradients: true}
 memory: {reported: reserved, loss_copies: 2, keeps_gathered: true, gathers_rows: true, fragmentation: 0.25, stuck: 0.05,
-  gradient_bytes: 2, saves_rounded: true, rounded_weights: beside, weighs_in_experts: true, gathers_masters: true}
+  gradient_bytes: 2, saves_rounded: true, rounded_weights: beside, weighs_in_experts: true, gathers_masters: true,
+  composes_norms: true, wide_sums: true, loss_apart: true}
 parameters:
   stack.host_op_time: {value: 61.5 us, source: "a \"test\""}
   stack.matmul_share: {value: 0.8125, source: b}
@@ -52,6 +53,7 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   EXPECT_EQ(again->memory.gradient_bytes, 2);
   EXPECT_EQ(again->memory.rounded_weights, RoundedWeights::beside);
   EXPECT_TRUE(again->memory.saves_rounded && again->memory.weighs_in_experts && again->memory.gathers_masters);
+  EXPECT_TRUE(again->memory.composes_norms && again->memory.wide_sums && again->memory.loss_apart);
   EXPECT_FALSE(again->can.recompute_layers);
   EXPECT_FALSE(again->memory.composes_gates || again->memory.repeats_keys);
   EXPECT_EQ(again->memory.fragmentation, 0.25);

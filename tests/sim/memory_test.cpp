@@ -22,7 +22,7 @@ struct Case {
   plan::PlanSpec spec;
   models::Family family = models::Family::gpt;
   std::int64_t kv_heads = 0;  ///< 0: as many as heads
-  bool gated = false;
+  bool gated = false, rms = false;
   double dropout = 0;
   models::Experts experts = {};
 };
@@ -33,6 +33,7 @@ std::shared_ptr<const models::Model> model_of(const Case& c) {
   m.ffn_hidden = 4 * c.hidden, m.vocab = c.vocab, m.max_sequence = c.sequence;
   if (c.family == models::Family::llama) m.bias = false, m.positions = models::Positions::rope;
   if (c.kv_heads > 0) m.kv_heads = c.kv_heads;
+  if (c.rms) m.normalisation = models::Normalisation::rms_norm;
   if (c.gated) m.activation = models::Activation::swiglu;
   m.dropout = {.embedding = 0, .attention = 0, .residual = c.dropout};
   m.experts = c.experts;
@@ -200,6 +201,11 @@ TEST(ModelStates, GoThroughABucketWhereThereAreReplicas) {
   r.reduce_bucket = 1000000;
   EXPECT_DOUBLE_EQ(memory_of(over_four_replicas(models::DType::fp16), r).communication, 2e6);
   EXPECT_DOUBLE_EQ(memory_of(half_precision(), r).communication, 0);
+  EXPECT_DOUBLE_EQ(memory_of(over_four_replicas(models::DType::bf16), r).communication, 4e6);
+  r.gradient_bytes = 2;
+  EXPECT_DOUBLE_EQ(memory_of(over_four_replicas(models::DType::bf16), r).communication, 2e6)
+      << "of gradients' own type";
+  r.gradient_bytes = 4;
   // Cast one at a time, the table alone is larger than the bucket: 1024 x 1024 words.
   r.gradients_beside = true;
   EXPECT_DOUBLE_EQ(memory_of(over_four_replicas(models::DType::bf16), r).communication, 4.0 * 1024 * 1024);
@@ -217,8 +223,8 @@ TEST(ModelStates, OfEightBitAdamHaveTwoBytesForTheMoments) {
 TEST(Loss, HoldsCopiesOfTheLogits) {
   Case c = half_precision();
   c.spec.recomputation.what = plan::Recompute::full;
-  c.vocab = 65536;
-  const double logits = 4.0 * 512 * 65536;
+  c.vocab = 262144;
+  const double logits = 4.0 * 512 * 262144;
   MemoryRecipe r;
   r.stated = true;
   const StageMemory none = memory_of(c, r);
@@ -226,9 +232,42 @@ TEST(Loss, HoldsCopiesOfTheLogits) {
   const StageMemory one = memory_of(c, r);
   r.loss_copies = 3;
   const StageMemory three = memory_of(c, r);
-  EXPECT_DOUBLE_EQ(one.activations - none.activations, 4 * logits);
-  EXPECT_DOUBLE_EQ(three.activations, one.activations);
+  EXPECT_DOUBLE_EQ(three.activations, none.activations) << "gone before blocks run backward";
+  EXPECT_NEAR(one.workspace - none.workspace, 6 * logits, 0.01 * logits);
   EXPECT_NEAR(three.workspace - one.workspace, 8 * logits, 0.01 * logits);
+}
+
+TEST(Loss, LeavesBeforeBlocksRunBackwardInAFrameworkAndNotInAnArena) {
+  Case c = half_precision();
+  c.spec.recomputation.what = plan::Recompute::full;
+  const auto passes = [&](std::int64_t vocab, bool stated) {
+    c.vocab = vocab;
+    MemoryRecipe r;
+    r.stated = stated;
+    const StageMemory m = memory_of(c, r);
+    return m.activations + m.workspace;
+  };
+  EXPECT_DOUBLE_EQ(passes(8192, true), passes(1024, true)) << "a block's pass needs more than these logits";
+  EXPECT_GT(passes(65536, true), passes(1024, true));
+  EXPECT_GT(passes(8192, false), passes(1024, false)) << "a slab lasts until its micro-batch has run backward";
+}
+
+TEST(Loss, ThatIsCompiledHasAGradientBesideTheLogits) {
+  Case c = half_precision();
+  c.spec.recomputation.what = plan::Recompute::full;
+  c.vocab = 262144;
+  MemoryRecipe r;
+  r.stated = true;
+  const StageMemory over = memory_of(c, r);
+  r.loss_apart = true;
+  const StageMemory beside = memory_of(c, r);
+  const double logits = 4.0 * 512 * 262144 * 2;  // four sequences of 512, 16 bits
+  EXPECT_NEAR(beside.workspace - over.workspace, logits, 0.2 * logits) << "a block's pass was the fullest before";
+  EXPECT_DOUBLE_EQ(beside.activations, over.activations);
+  r.loss_copies = 1;
+  const StageMemory copied = memory_of(c, r);
+  r.loss_apart = false;
+  EXPECT_DOUBLE_EQ(copied.total(), memory_of(c, r).total()) << "copies in fp32 have it already";
 }
 
 TEST(Stages, KeepTheirMessagesWhereTheEngineClonesThem) {
@@ -276,7 +315,20 @@ TEST(MemoryKinds, AreReadFromASourcesWords) {
   EXPECT_EQ(cost::memory_kind("nvidia-smi max over GPUs", MemoryKind::allocated), MemoryKind::device);
   EXPECT_EQ(cost::memory_kind("max reserved over GPUs (torchtitan metric)", MemoryKind::device), MemoryKind::reserved);
   EXPECT_EQ(cost::memory_kind("torch max_memory_allocated", MemoryKind::device), MemoryKind::allocated);
+  EXPECT_EQ(cost::memory_kind("peak memory active", MemoryKind::reserved), MemoryKind::allocated);
+  EXPECT_EQ(cost::memory_kind("activations too", MemoryKind::reserved), MemoryKind::reserved);
   EXPECT_EQ(cost::memory_kind("", MemoryKind::reserved), MemoryKind::reserved);
+}
+
+TEST(MemoryKinds, CountTheContextOrDoNotWhetherTheStackSaysMoreOrNot) {
+  for (const bool stated : {false, true}) {
+    MemoryRecipe r;
+    r.stated = stated;
+    EXPECT_GT(memory_of(half_precision(), r).software, 1e9);
+    EXPECT_GT(memory_of(half_precision(), r, 0, {MemoryKind::needed}).software, 1e9);
+    EXPECT_EQ(memory_of(half_precision(), r, 0, {MemoryKind::allocated}).software, 0);
+    EXPECT_EQ(memory_of(half_precision(), r, 0, {MemoryKind::reserved}).software, 0);
+  }
 }
 
 TEST(StackFiles, SayWhatTheirMemoryIs) {
@@ -353,6 +405,34 @@ TEST(FrameworkMemory, OfComposedOperatorsKeepsWhatTheyPassOn) {
   EXPECT_NEAR(of_a_layer(c, gates) - of_a_layer(c, bare), 2 * rows * 4 * h, 1) << "the activated gate";
   c.spec.recomputation.what = plan::Recompute::full;
   for (const MemoryRecipe& r : {gates, keys}) EXPECT_DOUBLE_EQ(of_a_layer(c, r), of_a_layer(c, bare));
+}
+
+TEST(FrameworkMemory, OfComposedNormsHasTheirInputInFp32AndWhatTheWeightMultiplies) {
+  const double rows = 512, h = 1024;
+  Case c;
+  c.spec.numerics.precision = models::DType::bf16, c.spec.numerics.flash = true;
+  c.rms = true;
+  MemoryRecipe bare, norms;
+  bare.stated = norms.stated = norms.composes_norms = true;
+  EXPECT_NEAR(of_a_layer(c, norms) - of_a_layer(c, bare), 2 * rows * h * (2 + 2), 1) << "two norms";
+  c.spec.recomputation.what = plan::Recompute::full;
+  EXPECT_DOUBLE_EQ(of_a_layer(c, norms), of_a_layer(c, bare)) << "nothing waits for backward";
+  c.spec.recomputation.what = plan::Recompute::none;
+  c.rms = false;
+  EXPECT_DOUBLE_EQ(of_a_layer(c, norms), of_a_layer(c, bare)) << "PyTorch's LayerNorm is one kernel";
+}
+
+TEST(FrameworkMemory, UnderAutocastHasSumsOfBranchesInFp32) {
+  const double rows = 512, h = 1024;
+  Case c;
+  c.spec.numerics.precision = models::DType::bf16, c.spec.numerics.flash = true;
+  MemoryRecipe bare, wide;
+  bare.stated = wide.stated = wide.wide_sums = true;
+  EXPECT_NEAR(of_a_layer(c, wide) - of_a_layer(c, bare), 2 * rows * h * 2, 1) << "before and between the branches";
+  c.spec.recomputation.what = plan::Recompute::full;
+  EXPECT_NEAR(of_a_layer(c, wide) - of_a_layer(c, bare), rows * h * 2, 1) << "the input alone is kept";
+  c.spec.numerics.precision = models::DType::fp32, c.spec.numerics.flash = false;
+  EXPECT_DOUBLE_EQ(of_a_layer(c, wide), of_a_layer(c, bare)) << "all is in fp32";
 }
 
 // torch.gather keeps what it reads: rows that the tensor group gathered, and those chosen from them.

@@ -162,7 +162,7 @@ TEST(CompressionInTheSearch, FitsMoreWhereActivationsWaitInFewerBits) {
   const auto saved = [](const cost::Prediction& p) { return p.memory.front().by_purpose.at("activations"); };
   const auto full = found(0, ActivationEncoding::none), narrow = found(0, ActivationEncoding::fp8);
   ASSERT_FALSE(full.empty() || narrow.empty());
-  EXPECT_GT(saved(full.front()), 0.4 * full.front().memory_peak_bytes) << "the case is to be one of activations";
+  EXPECT_GT(saved(full.front()), 0.35 * full.front().memory_peak_bytes) << "the case is to be one of activations";
   EXPECT_LT(saved(narrow.front()), 0.65 * saved(full.front()));
   EXPECT_GT(saved(narrow.front()), 0.5 * saved(full.front()));
   const double between = (full.front().memory_peak_bytes + narrow.front().memory_peak_bytes) / 2;

@@ -18,6 +18,7 @@ cost::MemoryRecipe recipe_of(const sim::Setup& s, const std::string& stack) {
 TEST(RowWords, RecipesOfNvidiaReduceIn16BitsAndKeepWeightsInEight) {
   sim::Setup s;
   s.framework = "Megatron Bridge";
+  s.source = "Megatron Bridge performance summary";
   s.precision = "mxfp8";
   const cost::MemoryRecipe bridge = recipe_of(s, "megatron-core");
   EXPECT_EQ(bridge.gradient_bytes, 2);
@@ -30,6 +31,124 @@ TEST(RowWords, RecipesOfNvidiaReduceIn16BitsAndKeepWeightsInEight) {
   EXPECT_EQ(recipe_of(s, "megatron-core").gradient_bytes, 4);
   s.framework = "NeMo Megatron 22.08";
   EXPECT_EQ(recipe_of(s, "megatron-2023").gradient_bytes, 4) << "another engine";
+}
+
+TEST(RowWords, OfBridgeOutsideNvidiasTablesSumInFp32) {
+  sim::Setup s;
+  s.framework = "Megatron Bridge 0.1.0rc4 (NeMo 25.09)";
+  s.source = "somebody's notes";
+  s.precision = "bf16";
+  EXPECT_EQ(recipe_of(s, "megatron-core").gradient_bytes, 4);
+  EXPECT_EQ(recipe_of(s, "megatron-core").loss_copies, 2);
+  s.source = "NVIDIA's blog";
+  EXPECT_EQ(recipe_of(s, "megatron-core").gradient_bytes, 2);
+}
+
+TEST(RowWords, NemoOf2025FusesItsLoss) {
+  sim::Setup s;
+  cost::MemoryRecipe copies;
+  copies.loss_copies = 2;
+  std::vector<std::string> notes;
+  for (const char* before : {"NeMo", "NeMo 24.12", "NeMo 25.02"}) {
+    s.framework = before;
+    take_framework_memory(s, "megatron-core", copies, notes);
+    EXPECT_EQ(copies.loss_copies, 2) << before;
+  }
+  s.framework = "NeMo 25.09";
+  take_framework_memory(s, "megatron-core", copies, notes);
+  EXPECT_EQ(copies.loss_copies, 0);
+}
+
+TEST(RowWords, ALossIsAsItsSoftwareHasIt) {
+  sim::Setup s;
+  s.stack = "prime-rl";
+  s.section = "SFT, one H100";
+  cost::MemoryRecipe pieces;
+  pieces.fragmentation = 0.1;
+  std::vector<std::string> said;
+  take_framework_memory(s, "pytorch-fsdp-compiled", pieces, said);
+  EXPECT_EQ(pieces.fragmentation, 0) << "its segments grow";
+  EXPECT_EQ(recipe_of(s, "pytorch-fsdp-compiled").loss_copies, 3) << "the fp32 logits are held, too";
+  EXPECT_EQ(loss_chunks_of(s, 65536), 1);
+  s.section = "RL trainer";
+  EXPECT_EQ(recipe_of(s, "pytorch-fsdp-compiled").loss_copies, 0);
+  EXPECT_EQ(loss_chunks_of(s, 65536), 32);
+  EXPECT_EQ(loss_chunks_of(s, 2048), 1);
+  EXPECT_EQ(loss_chunks_of(s, 3000), 1) << "no whole chunks";
+  s = {};
+  s.framework = "Hugging Face Trainer, Liger";
+  cost::MemoryRecipe copies;
+  copies.loss_copies = 2;
+  std::vector<std::string> notes;
+  take_framework_memory(s, "huggingface", copies, notes);
+  EXPECT_EQ(copies.loss_copies, 0) << "its kernel writes over the logits";
+  s = {};
+  s.framework = "OLMo-core, PyTorch FSDP, torch.compile";
+  EXPECT_TRUE(recipe_of(s, "pytorch-fsdp-compiled").loss_apart);
+  s = {};
+  s.stack = "torchtitan";
+  s.compiled = true;
+  EXPECT_TRUE(recipe_of(s, "torchtitan-2024").loss_apart) << "the code of today";
+  s.date = "2025-03";
+  EXPECT_FALSE(recipe_of(s, "torchtitan-2024").loss_apart);
+  s.date = "2025-04";
+  EXPECT_TRUE(recipe_of(s, "torchtitan-2024").loss_apart);
+  s.compiled = false;
+  EXPECT_FALSE(recipe_of(s, "torchtitan-2024").loss_apart) << "eager";
+  s.date = "";
+  s.compiled = true;
+  s.framework = "torchtitan 0.0.2";
+  EXPECT_FALSE(recipe_of(s, "torchtitan-2024").loss_apart) << "before it was compiled";
+  s.framework = "torchtitan";
+  s.source = "torchtitan, a commit (2025-01)";
+  EXPECT_FALSE(recipe_of(s, "torchtitan-2024").loss_apart) << "its source's date";
+}
+
+TEST(RowWords, TorchtitanOfItsFirstYearFusesNorms) {
+  sim::Setup s;
+  s.stack = "torchtitan-2024";
+  cost::MemoryRecipe recipe;
+  recipe.composes_norms = recipe.composes_gates = true;
+  std::vector<std::string> notes;
+  take_framework_memory(s, "torchtitan-2024", recipe, notes);
+  EXPECT_TRUE(!recipe.composes_norms && recipe.composes_gates);
+  recipe.composes_norms = true;
+  s.date = "2025-03";
+  take_framework_memory(s, "torchtitan-2024", recipe, notes);
+  EXPECT_TRUE(recipe.composes_norms);
+}
+
+TEST(RowWords, ACompilerComposesNothing) {
+  sim::Setup s;
+  cost::MemoryRecipe eager;
+  eager.composes_gates = eager.composes_norms = eager.repeats_keys = true;
+  cost::MemoryRecipe fused = eager;
+  std::vector<std::string> notes;
+  take_framework_memory(s, "torchtitan-2024", eager, notes);
+  EXPECT_TRUE(eager.composes_gates && eager.composes_norms && eager.repeats_keys);
+  s.compiled = true;
+  take_framework_memory(s, "torchtitan-2024", fused, notes);
+  EXPECT_FALSE(fused.composes_gates || fused.composes_norms || fused.repeats_keys);
+}
+
+TEST(RowWords, AutocastLeavesSumsInFp32) {
+  sim::Setup s;
+  s.precision = "bf16";
+  EXPECT_FALSE(recipe_of(s, "generic-compiled").wide_sums);
+  s.precision_words = "bf16, autocast";
+  EXPECT_TRUE(recipe_of(s, "generic-compiled").wide_sums);
+}
+
+TEST(RowWords, CountTheLayersThatAreRecomputed) {
+  sim::Setup s;
+  s.layers = 80;
+  EXPECT_FALSE(recomputed_layers(s).has_value());
+  s.recompute_modules = "50 of 80 layers";
+  EXPECT_EQ(recomputed_layers(s), 50);
+  s.recompute_modules = "50 of 40 layers";
+  EXPECT_FALSE(recomputed_layers(s).has_value()) << "of another model";
+  s.recompute_modules = "selective, per operator";
+  EXPECT_FALSE(recomputed_layers(s).has_value());
 }
 
 double number_of_row(const sim::Setup& s, bool generic, const std::string& name, double otherwise) {
@@ -105,6 +224,7 @@ TEST(RowWords, NameNetworksInAnyLetters) {
 TEST(RowWords, BlocksOfNvidiasFsdpWaitOnTheHost) {
   sim::Setup s;
   s.framework = "Megatron Bridge";
+  s.source = "Megatron Bridge performance summary";
   s.precision = "fp8";
   s.model = "Llama 3 70B";
   s.gpu_type = "GB200";
@@ -125,6 +245,10 @@ TEST(RowWords, SoftwareWithoutFp32IsAllIn16Bits) {
   std::vector<cost::Parameter> numbers;
   take_optimizer(s, recipe, numbers);
   EXPECT_EQ(numbers.size(), 1U);
+  s.precision = "fp8";
+  numbers.clear();
+  take_optimizer(s, recipe, numbers);
+  EXPECT_EQ(numbers.size(), 1U) << "products alone are in fp8";
   s.framework = "PyTorch";
   numbers.clear();
   take_optimizer(s, recipe, numbers);

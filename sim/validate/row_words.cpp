@@ -147,6 +147,22 @@ std::string release_of(const std::string& framework) {
   return {};
 }
 
+models::DType precision_of(const Setup& s, const clusters::Device& device, std::vector<std::string>& notes) {
+  const std::string words = small_letters(s.precision);
+  using enum models::DType;
+  constexpr std::pair<const char*, models::DType> kWords[] = {
+      {"fp8", fp8},   {"float8", fp8}, {"fp4", fp4},      {"bf16", bf16}, {"bfloat16", bf16}, {"tf32", tf32},
+      {"fp16", fp16}, {"half", fp16},  {"float16", fp16}, {"fp32", fp32}, {"float32", fp32}};
+  for (const auto& [word, type] : kWords)
+    if (words.find(word) != std::string::npos) return type;
+  constexpr std::int64_t kLastInFp16 = 2023;  // Megatron-LM's and DeepSpeed's scripts of then
+  const std::int64_t year = year_of(s);
+  const bool old = (device.kind == clusters::DeviceKind::gpu && device.architecture == clusters::Architecture::volta) ||
+                   (year > 0 && year <= kLastInFp16);
+  notes.push_back(old ? "precision fp16" : "precision bf16, in which this device's users train");
+  return old ? fp16 : bf16;
+}
+
 plan::OptimizerKind optimizer_of(const std::string& words) {
   const std::string small = small_letters(words);
   if (says(small, "moments in bf16")) return plan::OptimizerKind::adamw_bf16;

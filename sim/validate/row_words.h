@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "clusters/cluster.h"
 #include "cost/parameters/stack.h"
+#include "models/dtype.h"
 #include "plan/spec/optimizers.h"
 #include "plan/spec/space.h"
 #include "sim/validate/rows.h"
@@ -28,6 +30,12 @@ namespace orrery::sim {
 /// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none. A Megatron-LM of a
 /// certain day counts as the release that has the same code for mixtures (megatron/core/transformer/moe).
 [[nodiscard]] std::string release_of(const std::string& framework);
+
+/// The precision of a run by its words, of which the narrowest arithmetic counts: fp8 by blocks, delayed or current
+/// scales (mxfp8, fp8-cs …), nvfp4, "bf16-true", "amp_bf16", "float16". Else what its users train in: bf16 from Ampere
+/// and 2024 on, fp16 before.
+[[nodiscard]] models::DType precision_of(const Setup& s, const clusters::Device& device,
+                                         std::vector<std::string>& notes);
 
 /// The optimizer that a source's words name ("Muon, updates divided among ranks"); AdamW's kind if they name none, or
 /// one whose update costs the same.

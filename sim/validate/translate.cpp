@@ -137,25 +137,6 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   return std::make_shared<const models::Model>(as_script_runs(std::move(*model), s, notes));
 }
 
-/// By its words, of which the narrowest arithmetic counts: fp8 by blocks, delayed or current scales (mxfp8, fp8-cs …),
-/// nvfp4, "bf16-true", "amp_bf16", "float16". Else what its users train in: bf16 from Ampere and 2024 on,
-/// fp16 before.
-models::DType precision_of(const Setup& s, const clusters::Device& device, std::vector<std::string>& notes) {
-  const std::string words = small_letters(s.precision);
-  using enum models::DType;
-  constexpr std::pair<const char*, models::DType> kWords[] = {
-      {"fp8", fp8},   {"float8", fp8}, {"fp4", fp4},      {"bf16", bf16}, {"bfloat16", bf16}, {"tf32", tf32},
-      {"fp16", fp16}, {"half", fp16},  {"float16", fp16}, {"fp32", fp32}, {"float32", fp32}};
-  for (const auto& [word, type] : kWords)
-    if (words.find(word) != std::string::npos) return type;
-  constexpr std::int64_t kLastInFp16 = 2023;  // Megatron-LM's and DeepSpeed's scripts of then
-  const std::int64_t year = year_of(s);
-  const bool old = (device.kind == clusters::DeviceKind::gpu && device.architecture == clusters::Architecture::volta) ||
-                   (year > 0 && year <= kLastInFp16);
-  notes.push_back(old ? "precision fp16" : "precision bf16, in which this device's users train");
-  return old ? fp16 : bf16;
-}
-
 /// As stated: with one replica nothing is sharded, but the stage determines the software.
 int zero_stage_of(const Setup& s) {
   return static_cast<int>(s.zero_stage.value_or(0));

@@ -11,6 +11,7 @@
 #include "apps/catalog.h"
 #include "apps/software_names.h"
 #include "base/result.h"
+#include "models/names.h"
 
 namespace orrery::apps {
 namespace {
@@ -53,35 +54,14 @@ std::vector<std::string> with_its_device(const std::string& name, const std::vec
   return names;
 }
 
-/// "Llama-3.1-8B" without its minor version, "Llama-3-8B"; the same name if it has none.
-std::string without_minor_version(std::string name) {
-  const auto digit = [&](std::size_t at) {
-    return at < name.size() && std::isdigit(static_cast<unsigned char>(name[at]));
-  };
-  for (std::size_t at = 1; at + 1 < name.size(); ++at)
-    if (name[at] == '.' && digit(at - 1) && digit(at + 1)) {
-      name.erase(at, 2);
-      break;
-    }
-  return name;
-}
-
-/// Letters and digits of a name, in lower case.
-std::string letters_of(const std::string& name) {
-  std::string out;
-  for (const unsigned char c : name)
-    if (std::isalnum(c)) out += static_cast<char>(std::tolower(c));
-  return out;
-}
-
 std::string names_in(const std::string& name, const std::vector<std::string>& names) {
   constexpr std::size_t kShortest = 4;  // letters that say something
-  const std::string wanted = letters_of(name.substr(name.rfind('/') + 1));
+  const std::string wanted = models::letters_of(name.substr(name.rfind('/') + 1));
   if (wanted.size() < kShortest) return {};
   std::string longest, begins;
   for (const std::string& one : names) {
-    const std::string letters = letters_of(one);
-    if (letters.size() >= kShortest && letters.size() > letters_of(longest).size() &&
+    const std::string letters = models::letters_of(one);
+    if (letters.size() >= kShortest && letters.size() > models::letters_of(longest).size() &&
         wanted.find(letters) != wanted.npos)
       longest = one;
     if (letters.starts_with(wanted)) begins += (begins.empty() ? "`" : ", `") + one + "`";
@@ -93,7 +73,7 @@ std::string names_in(const std::string& name, const std::vector<std::string>& na
 
 std::string names_like(const std::string& name, const std::vector<std::string>& names) {
   std::string like = names_in(name, names);
-  return like.empty() ? names_in(without_minor_version(name), names) : like;
+  return like.empty() ? names_in(models::without_minor_version(name), names) : like;
 }
 
 std::string help_with(const char* folder, const std::string& name, const std::vector<std::string>& all,

@@ -177,7 +177,10 @@ Rows rows_of(const std::vector<Row>& rows, Library library, const cost::Stack& l
     if (row.measured.seconds && !died) out.timed.push_back(&one);
     if (row.measured.memory_bytes && !died) out.peaks.push_back(&one);
     const bool ran = row.measured.seconds || row.measured.memory_bytes;
-    if (died || ran)
+    if (died && row.setup.open_micro_batch)
+      left_out.push_back(
+          {row.setup.id, row.setup.source, "it died, and leaves its micro-batch open", row.setup.line, false});
+    else if (died || ran)
       out.lives.push_back(&one), ++used;
     else
       left_out.push_back(
@@ -337,7 +340,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
         out.left_out.empty() ? "" : fmt::format(": {}: {}", out.left_out.front().id, out.left_out.front().reason);
     return base::fail(
         "F05", fmt::format("none of {} rows can be used{}", given.size(), why),
-        "a row states its model, devices, split, micro_batch and global_batch, and iter_time_s or a memory peak");
+        "a row states its model, devices, split and global_batch, and iter_time_s, a throughput or a memory peak");
   }
   Fit times, memory;
   if (!rows.timed.empty())

@@ -16,13 +16,6 @@ std::string small_letters(std::string text) {
   return text;
 }
 
-std::string letters_of(const std::string& text) {
-  std::string out;
-  for (const char c : small_letters(text))
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) out += c;
-  return out;
-}
-
 namespace {
 
 /// Splits text into words of letters, digits and underscores.
@@ -79,7 +72,7 @@ constexpr Recipe kRecipes[] = {
 };
 
 const Recipe* recipe_of(const Setup& s) {
-  const std::string model = letters_of(s.model);
+  const std::string model = models::letters_of(s.model);
   for (const Recipe& known : kRecipes)
     if (says(s.framework, known.framework) && model.rfind(known.model, 0) == 0 &&
         s.gpu_type.rfind(known.device, 0) == 0)
@@ -90,11 +83,11 @@ const Recipe* recipe_of(const Setup& s) {
 }  // namespace
 
 const models::Model* model_meant(const Setup& s, const std::vector<models::Model>& catalogue) {
-  const std::string row = letters_of(s.model);
+  const std::string row = models::letters_of(s.model);
   constexpr std::size_t kLeast = 5;  // letters that distinguish one model from another
   if (row.size() < kLeast) return nullptr;
   for (const models::Model& m : catalogue) {
-    const std::string name = letters_of(m.name);
+    const std::string name = models::letters_of(m.name);
     const std::size_t common = std::min(row.size(), name.size());
     const bool alike = row.compare(0, common, name, 0, common) == 0;
     if (alike && m.layers == *s.layers && m.hidden == *s.hidden && m.heads == *s.heads &&

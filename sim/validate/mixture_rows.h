@@ -6,6 +6,7 @@
 
 #include "cost/parameters/calibration.h"
 #include "models/model.h"
+#include "models/names.h"
 #include "plan/spec/modules.h"
 #include "sim/validate/rows.h"
 
@@ -13,8 +14,6 @@ namespace orrery::sim {
 
 /// Words of rows are compared in small letters.
 [[nodiscard]] std::string small_letters(std::string text);
-/// Letters and digits of a name, in small letters.
-[[nodiscard]] std::string letters_of(const std::string& text);
 
 /// The catalogue's model that a row's `model` names: one name begins with the letters and digits of the other, and
 /// layers, width, heads and experts match the row. Nothing if there is none, or if it cannot be planned.

@@ -9,7 +9,9 @@
 #include <cmath>
 
 #include "base/yaml.h"
+#include "sim/validate/mixture_rows.h"
 #include "sim/validate/row_fields.h"
+#include "sim/validate/row_words.h"
 #include "sim/validate/unstated.h"
 
 namespace orrery::sim {
@@ -21,7 +23,8 @@ using base::Cursor;
 constexpr double kMostSeconds = 1e9;
 constexpr double kMostBytes = 1e15;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
-constexpr std::size_t kPart = std::size_t{512} << 10;  ///< bytes of a list read at a time
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;  ///< and sequences of a replica
+constexpr std::size_t kPart = std::size_t{512} << 10;       ///< bytes of a list read at a time
 
 /// "131,072" and "131_072" without what sets off thousands.
 std::string without_separators(std::string text) {
@@ -51,8 +54,9 @@ std::optional<double> number_at(const RowFields& row, const char* key, double lo
   return value;
 }
 
-std::optional<std::int64_t> integer_at(const RowFields& row, const char* key, std::int64_t low = 1) {
-  const auto value = number_at(row, key, static_cast<double>(low), static_cast<double>(kMostSize));
+std::optional<std::int64_t> integer_at(const RowFields& row, const char* key, std::int64_t low = 1,
+                                       std::int64_t high = kMostSize) {
+  const auto value = number_at(row, key, static_cast<double>(low), static_cast<double>(high));
   if (!value || *value != std::floor(*value)) return std::nullopt;  // an average micro-batch of 1.5 is not a size
   return static_cast<std::int64_t>(*value);
 }
@@ -69,7 +73,7 @@ template <class Of>
 struct Integer {
   std::optional<std::int64_t> Of::*member;
   const char* key;
-  std::int64_t low = 1;
+  std::int64_t low = 1, high = kMostSize;
 };
 
 /// "4k", "128K": lengths of sequences are counted in 1,024 tokens.
@@ -105,25 +109,35 @@ constexpr Integer<Setup> kIntegers[] = {
     {&Setup::latent_value, "mla.v"},
     {&Setup::first_dense, "dense_layers", 0},
     {&Setup::further, "mtp_layers", 0},
-    {&Setup::gpus, "gpus"},
+    {&Setup::gpus, "gpus", 1, kMostRanks},
     {&Setup::gpu_gb, "gpu_mem_gb"},
     {&Setup::gpus_per_node, "gpus_per_node"},
-    {&Setup::tensor, "tp"},
-    {&Setup::pipeline, "pp"},
-    {&Setup::data, "dp"},
-    {&Setup::context, "cp"},
-    {&Setup::expert, "ep"},
-    {&Setup::expert_tensor, "etp"},
+    {&Setup::tensor, "tp", 1, kMostRanks},
+    {&Setup::pipeline, "pp", 1, kMostRanks},
+    {&Setup::data, "dp", 1, kMostRanks},
+    {&Setup::context, "cp", 1, kMostRanks},
+    {&Setup::expert, "ep", 1, kMostRanks},
+    {&Setup::expert_tensor, "etp", 1, kMostRanks},
     {&Setup::virtual_stages, "virtual_stages"},
     {&Setup::zero_stage, "zero_stage", 0},
     {&Setup::zero_group, "zero_group"},
-    {&Setup::micro_batch, "micro_batch"},
+    {&Setup::micro_batch, "micro_batch", 1, kMostRanks},
     {&Setup::batch, "global_batch"},
-    {&Setup::accumulation, "grad_accum"},
-    {&Setup::local_batch, "local_batch"},
+    {&Setup::accumulation, "grad_accum", 1, kMostRanks},
+    {&Setup::local_batch, "local_batch", 1, kMostRanks},
     {&Setup::lora_rank, "lora_rank"},
     {&Setup::packed, "packed_tokens"},
 };
+/// From what take_arithmetic() derives the rest.
+constexpr Integer<Setup> kSplit[] = {{&Setup::gpus, "gpus"},
+                                     {&Setup::tensor, "tp"},
+                                     {&Setup::pipeline, "pp"},
+                                     {&Setup::data, "dp"},
+                                     {&Setup::context, "cp"},
+                                     {&Setup::micro_batch, "micro_batch"},
+                                     {&Setup::batch, "global_batch"},
+                                     {&Setup::accumulation, "grad_accum"},
+                                     {&Setup::local_batch, "local_batch"}};
 constexpr Integer<Setup::Tables> kIntegersOfTables[] = {
     {&Setup::Tables::count, "embedding_tables"},
     {&Setup::Tables::dim, "embedding_dim"},
@@ -135,7 +149,7 @@ constexpr Integer<Setup::Tables> kIntegersOfTables[] = {
 };
 
 void read_tables(const RowFields& row, Setup::Tables& t) {
-  for (const auto& [member, key, low] : kIntegersOfTables) t.*member = integer_at(row, key, low);
+  for (const auto& [member, key, low, high] : kIntegersOfTables) t.*member = integer_at(row, key, low, high);
   constexpr double kMostRowsM = 1e7, kMostGigabytes = 1e6;
   t.rows_m = number_at(row, "table_rows_total_m", 1e-6, kMostRowsM);
   t.gigabytes = number_at(row, "model_size_gb", 1e-6, kMostGigabytes);
@@ -173,6 +187,13 @@ void take_offload(Setup& s) {
       {"param", &s.offload_parameters}, {"optimizer", &s.offload_optimizer}, {"activation", &s.offload_activations}};
   for (const auto& [word, into] : parts)
     if (has(word) && into->empty()) *into = where;
+}
+
+/// Where no key of its own says it: "full", or "8 of 32 layers".
+std::string recompute_words(const Setup& s) {
+  for (const char* word : {"none", "selective", "partial", "full", "true", "false", "yes", "no", "on", "off"})
+    if (small_letters(s.recompute_modules) == word) return recompute_kind(word);
+  return recomputed_layers(s) ? "partial" : std::string();
 }
 
 Setup setup_of(const RowFields& row, Origin origin) {
@@ -213,7 +234,8 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.date = row.stated("date");
   s.network_state = row.stated("network_state");
   s.mixed_precision = row.stated("fsdp_mixed_precision");
-  for (const auto& [member, key, low] : kIntegers) s.*member = integer_at(row, key, low);
+  for (const auto& [member, key, low, high] : kIntegers) s.*member = integer_at(row, key, low, high);
+  if (s.recompute.empty()) s.recompute = recompute_words(s);
   s.sequence = length_at(row, "seq_len");
   if (row.stated("vocab_note") == "assumed") s.vocab.reset();
   s.sequence_parallel = switch_at(row, "sequence_parallel");
@@ -240,6 +262,9 @@ Measured measured_of(const RowFields& row) {
   if (const auto gib = number_at(row, "peak_mem_gib", 1e-6, kMostBytes / kGiB)) m.memory_bytes = *gib * kGiB;
   return m;
 }
+
+constexpr const char* kThroughputs[] = {"tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s",
+                                        "samples_per_s_per_gpu"};
 
 /// A step's seconds by the throughput that the row states.
 std::optional<double> seconds_of(const RowFields& row, const Setup& s) {
@@ -381,10 +406,16 @@ std::string RowFields::stated(const char* key) const {
 
 Row row_of(const RowFields& fields, Origin origin) {
   Measured measured = measured_of(fields);
-  const bool ran = measured.seconds || switch_at(fields, kOutOfMemory).value_or(false);
+  const bool ran = measured.seconds || switch_at(fields, kOutOfMemory).value_or(false) ||
+                   std::any_of(std::begin(kThroughputs), std::end(kThroughputs),
+                               [&](const char* key) { return !fields.stated(key).empty(); });
   const bool says_no_kind = fields.stated("kind").empty();
   Setup setup = setup_of(fields, says_no_kind && ran ? Origin::own : origin);
-  take_arithmetic(setup);
+  // A degree in words ("8 (SP)") is stated, though nobody can read it: nothing takes its place.
+  const bool readable = std::all_of(std::begin(kSplit), std::end(kSplit), [&](const Integer<Setup>& one) {
+    return setup.*one.member || fields.stated(one.key).empty();
+  });
+  if (readable) take_arithmetic(setup);
   if (!measured.seconds) measured.seconds = seconds_of(fields, setup);
   return {std::move(setup), measured};
 }
@@ -417,6 +448,7 @@ std::string unscorable(const Setup& s) {
   if (s.kind != "training" && s.kind != kOutOfMemory)
     return fmt::format("its kind is {}, not training", s.kind.empty() ? "not stated" : s.kind);
   if (!s.verified) return "it is not verified";
+  if (!s.contradiction.empty()) return s.contradiction;
   if (s.family == kRecommender) return unscorable_tables(s);
   const std::pair<const char*, bool> needed[] = {{"layers", s.layers.has_value()},
                                                  {"hidden", s.hidden.has_value()},

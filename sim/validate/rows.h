@@ -38,6 +38,8 @@ struct Setup {
   std::optional<std::int64_t> micro_batch, batch, accumulation, local_batch;
   bool open_micro_batch = false;          ///< `micro_batch` is assumed, not stated
   std::vector<std::string> assumed;       ///< what was left open and is filled in: notes of the prediction
+  std::string contradiction;              ///< why the row's own numbers cannot all be right; empty: they can
+  std::string catalogued;                 ///< the catalogue's model that the row means by its name
   std::optional<std::int64_t> lora_rank;  ///< only adapters train
   std::string lora_targets;               ///< in the source's words
   std::optional<std::int64_t> packed;  ///< mean tokens of the samples that share a sequence; attention keeps them apart

@@ -97,7 +97,8 @@ std::string software_of(const Setup& s) {
   const bool shards = s.zero_stage.value_or(0) >= 2 || !s.fsdp_sharding.empty();
   if (names(words, {"fsdp"}) || (shards && names(words, kShardByFsdp)))
     return is_compiled(s) ? "pytorch-fsdp-compiled" : "pytorch-fsdp";
-  return {};
+  // What the catalogue's clusters of TPUs name.
+  return small_letters(s.gpu_type).rfind("tpu", 0) == 0 ? "maxtext" : std::string();
 }
 
 bool precedes_fused_attention(const Setup& s) {

@@ -97,8 +97,12 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
                                                       std::vector<std::string>& notes) {
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
-  if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
-    notes.push_back(fmt::format("what the row leaves open about its model comes from {}", meant->name));
+  const auto called =
+      std::find_if(catalogue.begin(), catalogue.end(), [&](const models::Model& m) { return m.name == s.catalogued; });
+  const models::Model* const meant = called != catalogue.end() ? &*called : mixed ? model_meant(s, catalogue) : nullptr;
+  if (meant) {
+    if (s.catalogued.empty())
+      notes.push_back(fmt::format("what the row leaves open about its model comes from {}", meant->name));
     models::Model model = as_row_has(*meant, s);
     if (s.lora_rank) model.lora = lora_of(s, stack, notes);
     if (s.packed && model.causal) model.window = window_of(s, notes);
@@ -256,7 +260,8 @@ const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stand
   const cost::Stacks stacks(named, [&](const std::string& name) { return stack_named(name); });
   // Measured layers within a node are from one version of the software.
   const bool several = stands_in || cluster.size() > cluster.devices_per_node;
-  const cost::Stack* out = stack_named(stacks.all()[stacks.place_of(zero_stage_of(s), several)].name);
+  const std::string& chosen = stacks.all()[stacks.place_of(zero_stage_of(s), several)].name;
+  const cost::Stack* out = chosen == named.name ? &named : stack_named(chosen);
   if (!out) out = &named;
   if (out->name != s.stack && !(library_.stand_in && out == &*library_.stand_in))
     notes.push_back(fmt::format("stack '{}' is treated as {}{}", s.stack, out->name,
@@ -265,16 +270,16 @@ const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stand
 }
 
 std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
-  if (library_.for_all && library_.stand_in) return {&*library_.stand_in, false};
+  if (library_.stand_in && (library_.for_all || !stack_named(s.stack))) {
+    if (!library_.for_all)
+      notes.push_back(fmt::format("stack '{}' is treated as {}", s.stack, library_.stand_in->name));
+    return {&*library_.stand_in, false};
+  }
   // A name without a year is of the run's, if the row says that.
   const std::int64_t year = version_of(s.stack).year == 0 ? year_of(s) : 0;
   const cost::Stack* best =
       year > 0 && !s.stack.empty() ? stack_of_family(fmt::format("{}-{}", s.stack, year)) : nullptr;
   if (!best) best = stack_named(s.stack);
-  if (!best && library_.stand_in) {
-    notes.push_back(fmt::format("stack '{}' is treated as {}", s.stack, library_.stand_in->name));
-    return {&*library_.stand_in, false};
-  }
   // A fork stands in as its origin does, whether the row has a date or not.
   const bool stands_in = !best || version_of(best->name).family != version_of(s.stack).family;
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
@@ -402,42 +407,20 @@ void Translator::take_unknown_rate(const Setup& s, const cost::Stack& stack,
   numbers.push_back({kUntuned, cost::number_of(*unknown, kUntuned, 0), cost::Unit::number, "unknown software's"});
 }
 
-Result<Subject> Translator::translate_tables(const Setup& s) {
-  std::vector<std::string> notes;
-  const auto [named, stands_in] = stack_of(s, notes);
-  if (!named) return fail("V01", "there is no stack to treat it as");
-  auto model = recommender_of(s, library_.models, notes);
-  if (!model) return fail(model.error());
-  auto cluster = cluster_of(s, notes);
-  if (!cluster) return fail(cluster.error());
-  const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
-  const models::DType precision = precision_of(s, (*cluster)->device(), notes);
-  auto spec = recommender_spec(s, *(*model)->recommender, **cluster, *stack, precision, notes);
-  if (!spec) return fail(spec.error());
-  auto plan = plan::make_plan(*model, *cluster, std::move(*spec));
-  if (!plan) return fail(plan.error());
-  const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported)};
-  return Subject{*model, priced(*cluster, *stack, ""), std::move(*plan), memory, stands_in, std::move(notes)};
-}
-
 Result<Subject> Translator::translate(const Setup& row) {
   Setup given = row;
   if (row.family != kRecommender) take_shape(given, library_.models);
   if (const std::string why = unscorable(given); !why.empty()) return fail("V01", why);
   if (given.family == kRecommender) return translate_tables(given);
-  auto subject = translate_as_stated(given);
-  while (subject && given.open_micro_batch && *given.micro_batch % 2 == 0 && outgrows(*subject)) {
-    given.micro_batch = *given.micro_batch / 2;
-    subject = translate_as_stated(given);
-  }
+  const Setup open = given;
+  auto subject = translate_halving(given);
   if (!subject) return subject;
-  if (given.open_micro_batch) given.assumed.push_back(fmt::format("micro-batches of {}", *given.micro_batch));
-  if (given.open_micro_batch) subject->notes.push_back(given.assumed.back());
   const auto translate_other = [&](const Setup& other) { return translate_as_stated(other); };
   Setup stated = given;
   if (const auto larger = given.kind == "training" ? larger_memory(given, *subject) : std::nullopt) {
+    stated = open;
     stated.gpu_gb = larger;
-    if (auto other = translate_as_stated(stated)) {
+    if (auto other = translate_halving(stated)) {
       other->notes.push_back(fmt::format("the run ran, but does not fit {}, whose memory the row leaves open",
                                          subject->pricing->cluster().device().name));
       subject = std::move(other);
@@ -447,6 +430,23 @@ Result<Subject> Translator::translate(const Setup& row) {
   if (given.kind != "training") return subject;
   subject->fitting = made_to_fit(stated, *subject, translate_other);
   if (subject->fitting) subject->notes.push_back(subject->fitting->notes.back());
+  return subject;
+}
+
+Result<Subject> Translator::translate_halving(Setup& given) {
+  // A compiler repeats what does not fit. A run that died had a micro-batch that was too large, so its is not halved.
+  const auto needs_less = [&](const Subject& one) {
+    return given.kind == "training" && cost::number_of(one.pricing->stack(), "stack.rematerializes", 0) == 0 &&
+           outgrows(one);
+  };
+  auto subject = translate_as_stated(given);
+  while (subject && given.open_micro_batch && *given.micro_batch % 2 == 0 && needs_less(*subject)) {
+    given.micro_batch = *given.micro_batch / 2;
+    subject = translate_as_stated(given);
+  }
+  if (!given.open_micro_batch) return subject;
+  given.assumed.push_back(fmt::format("micro-batches of {}", *given.micro_batch));
+  if (subject) subject->notes.push_back(given.assumed.back());
   return subject;
 }
 
@@ -583,6 +583,8 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     own.parameters.push_back(p);
     variant += fmt::format(" {} {}", p.name, p.value);
   }
+  if (own.memory.fragmentation != stack->memory.fragmentation) stated.insert("memory.fragmentation");
+  if (own.memory.stuck != stack->memory.stuck) stated.insert("memory.stuck");
   const auto pricing = priced(*cluster, std::move(own), variant);
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
   return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes), {}, {}, std::move(stated)};

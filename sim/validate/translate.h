@@ -57,6 +57,8 @@ class Translator {
  private:
   /// What the row leaves open about memory is off.
   [[nodiscard]] base::Result<Subject> translate_as_stated(const Setup& setup);
+  /// The same with the largest micro-batch that fits, where it is open; `given` then has it.
+  [[nodiscard]] base::Result<Subject> translate_halving(Setup& given);
   /// A row of a recommendation model.
   [[nodiscard]] base::Result<Subject> translate_tables(const Setup& setup);
   /// The prices of a cluster and a stack, made once for equal ones; `own`: the stack with the row's numbers.

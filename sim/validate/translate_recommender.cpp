@@ -14,6 +14,8 @@
 #include "models/read/read.h"
 #include "plan/spec/table_layout.h"
 #include "plan/spec/words.h"
+#include "sim/validate/row_words.h"
+#include "sim/validate/translate.h"
 
 namespace orrery::sim {
 namespace {
@@ -176,6 +178,24 @@ Result<plan::PlanSpec> recommender_spec(const Setup& s, const models::Recommende
   if (s.tables.model.empty() && bytes <= room) spec.embedding.tiers = plan::TableTiers({plan::TableTier{}});
   if (s.tables.model.empty() && bytes > room) notes.emplace_back("tables leave the devices, whose memory is too small");
   return spec;
+}
+
+Result<Subject> Translator::translate_tables(const Setup& s) {
+  std::vector<std::string> notes;
+  const auto [named, stands_in] = stack_of(s, notes);
+  if (!named) return fail("V01", "there is no stack to treat it as");
+  auto model = recommender_of(s, library_.models, notes);
+  if (!model) return fail(model.error());
+  auto cluster = cluster_of(s, notes);
+  if (!cluster) return fail(cluster.error());
+  const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
+  const models::DType precision = precision_of(s, (*cluster)->device(), notes);
+  auto spec = recommender_spec(s, *(*model)->recommender, **cluster, *stack, precision, notes);
+  if (!spec) return fail(spec.error());
+  auto plan = plan::make_plan(*model, *cluster, std::move(*spec));
+  if (!plan) return fail(plan.error());
+  const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported)};
+  return Subject{*model, priced(*cluster, *stack, ""), std::move(*plan), memory, stands_in, std::move(notes)};
 }
 
 }  // namespace orrery::sim

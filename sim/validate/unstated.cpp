@@ -4,12 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <string_view>
 
-#include "models/read/families.h"
-#include "sim/validate/mixture_rows.h"
+#include "models/names.h"
 
 namespace orrery::sim {
 
@@ -39,35 +37,78 @@ std::optional<std::int64_t> over(std::optional<std::int64_t> a, std::int64_t b) 
 /// The degree that is left when the others are known.
 void take_split(Setup& s) {
   const bool sharded = s.zero_stage == 3 || !s.fsdp_sharding.empty();
-  for (auto* degree : {&s.tensor, &s.pipeline})
-    if (!*degree && (s.gpus == 1 || sharded || (s.data && s.gpus == s.data))) {
-      *degree = 1;
-      if (s.gpus != 1 && s.gpus != s.data)
-        s.assumed.push_back(degree == &s.tensor ? "no tensor parallelism" : "no pipeline");
-    }
+  const bool replicas = s.gpus == 1 || (s.data && s.gpus == s.data);
+  if (!s.pipeline && (replicas || sharded)) {
+    s.pipeline = 1;
+    if (!replicas) s.assumed.push_back("no pipeline");
+  }
+  if (!s.tensor && (replicas || (sharded && !s.data))) {
+    s.tensor = 1;
+    if (!replicas) s.assumed.push_back("no tensor parallelism");
+  }
   const std::int64_t context = s.context.value_or(1);
-  const auto rest = [&](const auto& one, const auto& other) {
-    return one && other ? over(s.gpus, *one * *other * context) : std::nullopt;
+  const auto rest = [&](std::optional<std::int64_t>& open, const auto& one, const auto& other) {
+    if (open || !one || !other || !s.gpus) return;
+    const std::int64_t stated = *one * *other * context;
+    open = over(s.gpus, stated);
+    if (!open) s.contradiction = fmt::format("its degrees, {} together, do not divide {} devices", stated, *s.gpus);
   };
-  if (!s.data) s.data = rest(s.tensor, s.pipeline);
-  if (!s.tensor) s.tensor = rest(s.data, s.pipeline);
-  if (!s.pipeline) s.pipeline = rest(s.data, s.tensor);
+  rest(s.data, s.tensor, s.pipeline);
+  rest(s.tensor, s.data, s.pipeline);
+  rest(s.pipeline, s.data, s.tensor);
 }
 
-/// A name without the minor version: "Llama 3.1 8B" has the shape of Llama 3 8B.
-std::string without_minor(std::string name) {
-  for (std::size_t at = 1; at + 1 < name.size(); ++at)
-    if (name[at] == '.' && std::isdigit(static_cast<unsigned char>(name[at - 1])) != 0 &&
-        std::isdigit(static_cast<unsigned char>(name[at + 1])) != 0)
-      return name.erase(at, 2);
-  return name;
+/// The batch of a replica in micro-batches of its size.
+void take_micro_batch(Setup& s) {
+  const auto replica = over(s.batch, *s.data);
+  if (!replica) {
+    s.contradiction = fmt::format("a batch of {} does not divide among {} replicas", *s.batch, *s.data);
+    return;
+  }
+  // A batch of a replica's own becomes as many micro-batches as there are stages, where nobody says how many
+  // (torchtitan of 2024, config_manager.py, pipeline_parallel_microbatches).
+  const auto micro = s.accumulation ? over(replica, *s.accumulation) : over(s.local_batch, *s.pipeline);
+  if (s.accumulation && !micro) {
+    s.contradiction = fmt::format("a replica's batch of {} is not accumulated in {} steps", *replica, *s.accumulation);
+    return;
+  }
+  s.micro_batch = micro;
+  if (micro && *replica % *micro == 0) return;
+  constexpr std::int64_t kMost = 8;
+  std::int64_t most = *s.pipeline == 1 ? std::min(kMost, *replica) : 1;
+  while (*replica % most != 0) --most;
+  s.micro_batch = most;
+  s.open_micro_batch = true;
 }
 
-const models::Model* named_in(const std::vector<models::Model>& catalogue, const std::string& name) {
-  for (const std::string& letters : {letters_of(name), letters_of(without_minor(name))})
+/// The catalogue's model of this name, if it has every size that the row states.
+const models::Model* named_in(const std::vector<models::Model>& catalogue, const Setup& s) {
+  const auto agrees = [](const std::optional<std::int64_t>& stated, std::int64_t size) {
+    return !stated || *stated == size;
+  };
+  for (const std::string& name : {s.model, models::without_minor_version(s.model)})
     for (const models::Model& m : catalogue)
-      if (!m.recommender && !letters.empty() && letters_of(m.name) == letters) return &m;
+      if (const std::string letters = models::letters_of(name);
+          !m.recommender && !letters.empty() && models::letters_of(m.name) == letters && agrees(s.layers, m.layers) &&
+          agrees(s.hidden, m.hidden) && agrees(s.heads, m.heads) && agrees(s.kv_heads, m.kv_heads) &&
+          agrees(s.ffn_hidden, m.ffn_hidden) && agrees(s.experts, m.experts.count))
+        return &m;
   return nullptr;
+}
+
+/// Heads of 128 columns, or of 64, which BERT's have, as far as groups and tensor ranks divide them.
+void take_heads(Setup& s) {
+  constexpr std::int64_t kWide = 128, kNarrow = 64;
+  std::vector<std::int64_t> widths = {kWide, kNarrow};
+  if (s.family == "bert") widths = {kNarrow};
+  if (s.head_dim && !s.latent_kv) widths = {*s.head_dim};
+  for (const std::int64_t width : widths) {
+    const auto heads = over(s.hidden, width);
+    if (!heads || *heads % s.tensor.value_or(1) != 0 || *heads % s.kv_heads.value_or(1) != 0) continue;
+    s.heads = heads;
+    s.assumed.push_back(fmt::format("{} heads, of {} columns", *heads, width));
+    return;
+  }
 }
 
 }  // namespace
@@ -75,45 +116,21 @@ const models::Model* named_in(const std::vector<models::Model>& catalogue, const
 void take_arithmetic(Setup& s) {
   if (s.family == kRecommender) return;
   take_split(s);
-  if (!s.data || !s.pipeline) return;
+  if (!s.data || !s.pipeline || !s.contradiction.empty()) return;
   if (!s.batch && s.local_batch) s.batch = *s.local_batch * *s.data;
   if (!s.batch && s.micro_batch && s.accumulation) s.batch = *s.micro_batch * *s.accumulation * *s.data;
-  const auto replica = over(s.batch, *s.data);
-  if (s.micro_batch || !replica) return;
-  // A batch of a replica's own becomes as many micro-batches as there are stages, where nobody says how many
-  // (torchtitan of 2024, config_manager.py, pipeline_parallel_microbatches).
-  s.micro_batch = s.accumulation ? over(replica, *s.accumulation) : over(s.local_batch, *s.pipeline);
-  if (s.micro_batch && *replica % *s.micro_batch == 0) return;
-  constexpr std::int64_t kMost = 8;
-  std::int64_t micro = *s.pipeline == 1 ? std::min(kMost, *replica) : 1;
-  while (*replica % micro != 0) --micro;
-  s.micro_batch = micro;
-  s.open_micro_batch = true;
+  if (s.batch && !s.micro_batch) take_micro_batch(s);
 }
 
 void take_shape(Setup& s, const std::vector<models::Model>& catalogue) {
-  if (!s.layers || !s.hidden || !s.heads)
-    if (const models::Model* m = named_in(catalogue, s.model)) {
-      const auto take = [](std::optional<std::int64_t>& into, std::int64_t value) {
-        if (!into && value > 0) into = value;
-      };
-      take(s.layers, m->layers), take(s.hidden, m->hidden), take(s.heads, m->heads), take(s.kv_heads, m->kv_heads);
-      take(s.head_dim, m->head_dim), take(s.ffn_hidden, m->ffn_hidden), take(s.vocab, m->vocab);
-      take(s.experts, m->experts.count), take(s.expert_ffn, m->experts.hidden);
-      if (m->experts.any()) take(s.experts_per_token, m->experts.chosen);
-      if (s.family.empty()) s.family = models::name_of(m->family);
-      if (!s.tied_embeddings) s.tied_embeddings = m->tied_embeddings;
+  if (!s.layers || !s.hidden || !s.heads || s.family.empty())
+    if (const models::Model* m = named_in(catalogue, s)) {
+      s.layers = m->layers, s.hidden = m->hidden, s.heads = m->heads;
+      if (m->experts.any()) s.experts = m->experts.count;
+      s.catalogued = m->name;
       s.assumed.push_back(fmt::format("the shape of {}", m->name));
     }
-  if (s.heads || !s.hidden) return;
-  constexpr std::int64_t kWide = 128, kNarrow = 64;
-  const std::int64_t ranks = s.tensor.value_or(1);
-  for (const std::int64_t width : {kWide, kNarrow})
-    if (*s.hidden % width == 0 && *s.hidden / width % ranks == 0) {
-      s.heads = *s.hidden / width;
-      s.assumed.push_back(fmt::format("{} heads, of {} columns", *s.heads, width));
-      return;
-    }
+  if (!s.heads && s.hidden) take_heads(s);
 }
 
 void take_recomputation(Setup& s, std::vector<std::string>& notes) {

@@ -27,6 +27,7 @@ std::string text_of(const std::optional<bool>& value) {
 std::string task_of(const Setup& s) {
   std::string key = fmt::format("{}|{}|{}|{}|{}|{}", s.source, s.stack, s.gpu_type, s.precision, s.family,
                                 s.inter_node_gbps.value_or(0));
+  if (!s.layers || !s.hidden) key += "|" + s.model;
   for (const auto* value : {&s.layers,     &s.hidden,       &s.heads,      &s.kv_heads,       &s.head_dim,
                             &s.ffn_hidden, &s.vocab,        &s.sequence,   &s.experts,        &s.experts_per_token,
                             &s.moe_every,  &s.expert_ffn,   &s.further,    &s.gpus,           &s.gpus_per_node,
@@ -38,6 +39,7 @@ std::string task_of(const Setup& s) {
 /// What is trained, in words. Each kind of model has other sizes.
 std::string model_of(const Setup& s) {
   if (s.family == kRecommender) return fmt::format("{} {} tables", s.family, text_of(s.tables.count));
+  if (!s.layers || !s.hidden) return fmt::format("{}, sequence {}", s.model, text_of(s.sequence));
   return fmt::format("{} {} x {}, sequence {}", s.family, text_of(s.layers), text_of(s.hidden), text_of(s.sequence));
 }
 

@@ -48,6 +48,17 @@ TEST(Unstated, ADegreeFollowsFromTheDevicesAndTheOthers) {
   EXPECT_THAT(sharded.assumed, Contains("no tensor parallelism"));
   EXPECT_EQ(setup("tp: 3, pp: 2, global_batch: 64").data, std::nullopt) << "16 devices are no multiple of 6";
   EXPECT_EQ(setup("pp: 2, global_batch: 64").data, std::nullopt) << "tensor 1, 2, 4 or 8";
+  EXPECT_EQ(setup("zero_stage: 3, dp: 4, global_batch: 64").tensor, 4) << "the row says that not all are replicas";
+  EXPECT_EQ(setup("tp: 8 (SP), zero_stage: 3, global_batch: 64").tensor, std::nullopt) << "stated, in words";
+  EXPECT_FALSE(parse_rows("results:\n- {id: a, dp: 4294967304}\n", "rows.yaml").has_value());
+}
+
+TEST(Unstated, NumbersThatContradictEachOtherAreTheReasonToLeaveARowOut) {
+  const auto why = [](const std::string& keys) { return unscorable(setup(kShape + keys)); };
+  EXPECT_THAT(why("tp: 3, pp: 2, global_batch: 64"), HasSubstr("do not divide 16 devices"));
+  EXPECT_THAT(why("dp: 16, global_batch: 60"), HasSubstr("does not divide among 16 replicas"));
+  EXPECT_THAT(why("dp: 16, global_batch: 64, grad_accum: 3"), HasSubstr("not accumulated in 3 steps"));
+  EXPECT_EQ(why("dp: 16, global_batch: 64, grad_accum: 2"), "");
 }
 
 TEST(Unstated, AMicroBatchFollowsFromTheBatchOfAReplica) {
@@ -71,6 +82,11 @@ TEST(Unstated, AnOpenMicroBatchIsHalvedUntilItFits) {
   ASSERT_EQ(v.rows.size(), 1U);
   EXPECT_THAT(v.rows[0].notes, Contains(HasSubstr("micro-batches of ")));
   EXPECT_THAT(v.rows[0].notes, Not(Contains("micro-batches of 8"))) << "40 layers of 8 sequences do not fit";
+  Row died = row(wide + "global_batch: 64");
+  died.setup.kind = kOutOfMemory;
+  const cost::Validation other = validate({died}, library());
+  ASSERT_EQ(other.rows.size(), 1U);
+  EXPECT_THAT(other.rows[0].notes, Contains("micro-batches of 8")) << "it died";
 }
 
 TEST(Unstated, HeadsHave128ColumnsWhereThatDividesThem) {
@@ -85,18 +101,37 @@ TEST(Unstated, HeadsHave128ColumnsWhereThatDividesThem) {
   take_shape(odd, {});
   EXPECT_EQ(odd.heads, std::nullopt);
   EXPECT_THAT(unscorable(odd), HasSubstr("heads"));
+  const auto heads = [](const std::string& keys) {
+    sim::Setup one = setup("layers: 24, tp: 1, pp: 1, dp: 16, global_batch: 64, " + keys);
+    take_shape(one, {});
+    return one.heads;
+  };
+  EXPECT_EQ(heads("hidden: 4096, head_dim: 64"), 64);
+  EXPECT_EQ(heads("hidden: 3072, kv_heads: 16"), 48) << "24 heads are no whole groups";
 }
 
 TEST(Unstated, AModelOfTheCatalogueGivesItsShape) {
   sim::Setup named = setup("model: Llama 3.1 8B, tp: 2, pp: 1, dp: 8, global_batch: 64");
   take_shape(named, library().models);
   EXPECT_EQ(named.layers, 32);
-  EXPECT_EQ(named.ffn_hidden, 14336);
+  EXPECT_EQ(named.catalogued, "llama3-8b");
   EXPECT_THAT(named.assumed, Contains("the shape of llama3-8b"));
   sim::Setup stated = setup(kShape + "model: llama3-8b, tp: 2, pp: 1, dp: 8, global_batch: 64");
   take_shape(stated, library().models);
   EXPECT_EQ(stated.layers, 24) << "what a row states stays";
-  EXPECT_EQ(stated.ffn_hidden, std::nullopt);
+  EXPECT_EQ(stated.catalogued, "");
+  sim::Setup scaled = setup("model: llama3-8b, layers: 16, hidden: 2048, tp: 2, pp: 1, dp: 8, global_batch: 64");
+  take_shape(scaled, library().models);
+  EXPECT_EQ(scaled.catalogued, "") << "another width than the catalogue's";
+  EXPECT_EQ(scaled.heads, 16);
+  const auto seconds = [](const std::string& keys) {
+    return validate({row(keys + "tp: 2, pp: 1, dp: 8, global_batch: 64, micro_batch: 1, recompute_kind: full, "
+                                "iter_time_s: 9")},
+                    library())
+        .rows.at(0)
+        .predicted_s;
+  };
+  EXPECT_GT(seconds("model: Llama 3.1 8B, "), 0);
 }
 
 TEST(Unstated, AThroughputIsAStepTime) {

@@ -465,6 +465,8 @@ TEST(Families, WhereAllLayersSeeAllNoneRotatesIfTheClassRotatesThoseWithAWindowA
     EXPECT_EQ(read(windowed_config(type, more + typed("SSSF"))).unrotated_period, 4) << type;
   }
   EXPECT_TRUE(read(windowed_config("exaone4", R"("sliding_window": null, )" + typed("FFFF"))).rotates(0));
+  EXPECT_FALSE(read(windowed_config("cohere2", R"("sliding_window": 16, "sliding_window_pattern": 1)")).rotates(0));
+  EXPECT_TRUE(read(windowed_config("cohere2", R"("sliding_window_pattern": 1, )" + typed("SSSS"))).rotates(0));
 }
 
 TEST(Families, LayersWithAWindowFollowAPeriodOrAList) {

@@ -27,7 +27,7 @@ StateSpace read_state_space(const Cursor& at) {
   s.norm_groups = at.optional("norm_groups").integer(0, kMostWidth, s.norm_groups);
   s.conv_bias = at.optional("conv_bias").boolean(s.conv_bias);
   s.normed = at.optional("normed").boolean(s.normed);
-  constexpr double kLeast = -1e6, kMost = 1e6;
+  constexpr double kLeast = -kMostCap, kMost = kMostCap;
   s.out_scale = at.optional("out_scale").number(kLeast, kMost, s.out_scale);
   if (const Cursor scales = at.optional("scales"); scales.exists()) {
     const std::vector<Cursor> all = scales.one_or_many();
@@ -80,8 +80,7 @@ void check_pattern(const Cursor& root, const Model& m) {
                       s.state, kMostWidth),
           "");
     const bool plain = s.norm_groups == 0 && s.normed && !s.scaled() && s.out_scale == 1;
-    needs("state_space",
-          plain || has([](const BlockParts& one) { return one.mixer == Mixer::mamba || one.mixer == Mixer::both; }),
+    needs("state_space", plain || !has([](const BlockParts& one) { return one.mixer == Mixer::delta; }),
           "the norm of a gated delta network takes each head by itself, and nothing is scaled",
           "leave norm_groups, normed, scales and out_scale out");
     needs("causal", m.causal, "a state space reads a sequence from its beginning", "causal: true");

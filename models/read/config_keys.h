@@ -10,6 +10,15 @@
 
 namespace orrery::models {
 
+/// Which layers have the model's window, those of `sliding`, in the one form that says it: every n-th sees all, counted
+/// from the first layer or to the n-th; or a list of those that see all. Without a window in any layer, or of any
+/// length, there is none.
+void place_windows(const std::vector<bool>& sliding, Model& model);
+/// Layers with a window differ from the others in more than the mask, so that no window is too long to count.
+[[nodiscard]] inline bool window_is_more(const Model& m) {
+  return m.window_kv_heads > 0 || m.window_theta > 0 || m.sinks_in_windows;
+}
+
 class ConfigKeys {
  public:
   using Names = std::initializer_list<const char*>;
@@ -45,7 +54,8 @@ class ConfigKeys {
   virtual void expert_layers(const char* key, const std::vector<bool>& with, Model& model) = 0;
   /// The same, where a list says of each layer whether it has experts: "sparse", true or 1.
   virtual void sparse_layers(const char* key, Model& model) = 0;
-  /// transformers 4.53's list of each layer's attention, if present: sets the window and which layers have it.
+  /// transformers 4.53's list of each layer's attention, if present: sets the window and which layers have it. E0111
+  /// for any other word than full_attention and sliding_attention.
   virtual void layer_types(Model& model) = 0;
   /// The same of a list of 0 and 1, where 1 is a window.
   virtual void window_flags(const char* key, Model& model) = 0;

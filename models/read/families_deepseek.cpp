@@ -270,8 +270,8 @@ void exaone_moe_config(ConfigKeys& k, Model& m) {
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 2.5);
   k.flag({"norm_topk_prob"}, e.normalised, true);
   deepseek_groups(k, m);
-  if (k.reads() && k.given("num_nextn_predict_layers"))
-    k.remark("the module that predicts a token further is left out, as its class has none");
+  further_left_out(k, "num_nextn_predict_layers",
+                   "the module that predicts a token further is left out, as its class has none");
 }
 
 // -- Trinity ----------------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ void afmoe_config(ConfigKeys& k, Model& m) {
   k.count({"sliding_window"}, m.window, 1, kMostSequence, 1024);
   k.count({"global_attn_every_n_layers"}, m.window_period, 2, kMostLayers, 4);
   k.layer_types(m);
-  unrotated_where_full(k, m);
+  unrotated_where_full(k, m, true);
   window_within(k, m);
   experts_keys(k, m, "num_experts");
   k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1408);

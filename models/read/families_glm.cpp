@@ -229,8 +229,10 @@ void cohere2_config(ConfigKeys& k, Model& m) {
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 4096);
   k.count({"sliding_window_pattern", "_sliding_window_pattern"}, m.window_period, 1, kMostLayers, 4);
   if (k.reads() && m.window == 0) m.window_period = 0;
+  const bool has_windows = m.window > 0;
+  if (k.reads() && m.window_period == 1 && !k.given("layer_types")) m.drop_window();
   k.layer_types(m);
-  unrotated_where_full(k, m);
+  unrotated_where_full(k, m, has_windows);
   window_within(k, m);
 }
 

@@ -128,8 +128,7 @@ void nemotron_h_experts(ConfigKeys& k, Model& m) {
   k.flag({"norm_topk_prob"}, e.normalised, true);
   constexpr double kMostScale = 1e6;
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostScale, 1);
-  if (k.reads() && k.given("num_nextn_predict_layers"))
-    k.remark("the module that predicts a token further is left out");
+  further_left_out(k, "num_nextn_predict_layers", "the module that predicts a token further is left out");
   k.count({"moe_latent_size"}, e.narrow, 1, kMostWidth, 0);
 }
 
@@ -321,7 +320,7 @@ void qwen3_5_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t exper
   qwen_delta_keys(k, m, title, experts, 8);
   if (!k.reads()) return;
   k.only("attn_output_gate", true, "the class always gates attention's output");
-  if (k.given("mtp_num_hidden_layers")) k.remark("the module that predicts a token further is left out");
+  further_left_out(k, "mtp_num_hidden_layers", "the module that predicts a token further is left out");
 }
 void qwen3_5_config(ConfigKeys& k, Model& m) {
   qwen3_5_keys(k, m, "qwen3_5", 0);
@@ -397,11 +396,21 @@ void lfm2_keys(ConfigKeys& k, Model& m) {
   k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, 8);
   k.count({"max_position_embeddings"}, m.max_sequence, 1, kMostSequence, 128000);
   k.real({"norm_eps", "block_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
-  k.flag({"tie_word_embeddings", "tie_embedding"}, m.tied_embeddings, true);
-  k.real({"rope_theta", "theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
+  // Where a file has both, the class takes its first files' names.
+  k.flag({k.given("tie_embedding") ? "tie_embedding" : "tie_word_embeddings"}, m.tied_embeddings, true);
+  k.real({k.given("theta") ? "theta" : "rope_theta", "rope_parameters.rope_theta",
+          "rope_parameters.full_attention.rope_theta"},
+         m.rope_theta, 1, 1e12, 1e6);
   k.rope_scaling(m);
   k.count({"conv_L_cache"}, m.conv_taps, 1, kMostWidth, 3);
   no_biases(k, "conv_bias");
+}
+
+/// Attention and short convolutions; without one of these, nothing has taps.
+void lfm2_blocks(ConfigKeys& k, Model& m, std::int64_t dense) {
+  k.convolution_blocks(dense, m);
+  if (k.reads() && m.blocks_with(m.layers, [](const BlockParts& one) { return one.mixer == Mixer::conv; }) == 0)
+    m.conv_taps = 0;
 }
 
 /// The class's gated MLP is two thirds as wide as the file says, times a factor, rounded up.
@@ -423,10 +432,12 @@ void lfm2_config(ConfigKeys& k, Model& m) {
       m.ffn_hidden = static_cast<std::int64_t>(factor * static_cast<double>(m.ffn_hidden));
       m.ffn_hidden = (m.ffn_hidden + multiple - 1) / multiple * multiple;
     }
+    if (m.ffn_hidden < 1 || m.ffn_hidden > kMostWidth)
+      k.refuse(k.given("block_ff_dim") ? "block_ff_dim" : "intermediate_size",
+               fmt::format("what the class makes of it are {} columns", m.ffn_hidden),
+               fmt::format("what leaves 1 to {}, or block_auto_adjust_ff_dim: false", kMostWidth));
   }
-  k.convolution_blocks(0, m);
-  if (k.reads() && m.blocks_with(m.layers, [](const BlockParts& one) { return one.mixer == Mixer::conv; }) == 0)
-    m.conv_taps = 0;
+  lfm2_blocks(k, m, 0);
 }
 
 void lfm2_moe_config(ConfigKeys& k, Model& m) {
@@ -441,7 +452,7 @@ void lfm2_moe_config(ConfigKeys& k, Model& m) {
   std::int64_t dense = 0;
   while (!k.reads() && dense < m.layers && m.parts(dense).feed == Feed::mlp) ++dense;
   k.count({"num_dense_layers"}, dense, 0, kMostLayers, 2);
-  k.convolution_blocks(dense, m);
+  lfm2_blocks(k, m, dense);
 }
 
 WeightNames lfm2_names() {
@@ -483,24 +494,32 @@ void as_falcon_h1(Model& m) {
 /// Multipliers of attention's input and of its keys are a factor of scores and of values. A file is written with those
 /// of the inputs 1.
 void falcon_h1_scales(ConfigKeys& k, Model& m) {
-  constexpr double kMost = 1e6;
   StateSpace& s = m.ssm;
   double into = 1, key = m.score_factor, out = m.value_scale, into_state = 1;
-  k.real({"attention_in_multiplier"}, into, 1e-6, kMost, 1);
-  k.real({"key_multiplier"}, key, 1e-6, kMost, 1);
-  k.real({"attention_out_multiplier"}, out, 1e-6, kMost, 1);
-  k.real({"ssm_in_multiplier"}, into_state, 1e-6, kMost, 1);
-  k.real({"ssm_out_multiplier"}, s.out_scale, 1e-6, kMost, 1);
+  k.real({"attention_in_multiplier"}, into, kLeastScale, kMostCap, 1);
+  k.real({"key_multiplier"}, key, kLeastScale, kMostCap, 1);
+  k.real({"attention_out_multiplier"}, out, kLeastScale, kMostCap, 1);
+  k.real({"ssm_in_multiplier"}, into_state, kLeastScale, kMostCap, 1);
+  k.real({"ssm_out_multiplier"}, s.out_scale, kLeastScale, kMostCap, 1);
   std::vector<double> of_mlp = {m.gate_scale, m.mlp_scale}, of_state(s.scales.begin(), s.scales.end());
-  k.reals("mlp_multipliers", of_mlp, kMost);
-  k.reals("ssm_multipliers", of_state, kMost);
-  k.real({"embedding_multiplier"}, m.embedding_scale, 1e-6, kMost, 1);
-  k.real({"lm_head_multiplier"}, m.logit_scale, 1e-6, kMost, 1);
+  k.reals("mlp_multipliers", of_mlp, kMostCap);
+  k.reals("ssm_multipliers", of_state, kMostCap);
+  k.real({"embedding_multiplier"}, m.embedding_scale, kLeastScale, kMostCap, 1);
+  k.real({"lm_head_multiplier"}, m.logit_scale, kLeastScale, kMostCap, 1);
   if (!k.reads()) return;
   m.score_factor = key * into * into;
   m.value_scale = out * into;
   m.gate_scale = of_mlp[0], m.mlp_scale = of_mlp[1];
   for (std::size_t i = 0; i < s.scales.size(); ++i) s.scales[i] = into_state * of_state[i];
+  const auto within = [&](const char* name, double least, std::initializer_list<double> products) {
+    for (const double one : products)
+      if (one < least || one > kMostCap)
+        k.refuse(name, fmt::format("the multipliers come to {}", one), fmt::format("{} to {}", least, kMostCap));
+  };
+  within("key_multiplier", kLeastScale, {m.score_factor});
+  within("attention_out_multiplier", kLeastScale, {m.value_scale});
+  within("mlp_multipliers", kLeastScale, {m.gate_scale, m.mlp_scale});
+  for (const double one : s.scales) within("ssm_multipliers", -kMostCap, {one});
 }
 
 void falcon_h1_config(ConfigKeys& k, Model& m) {
@@ -511,12 +530,16 @@ void falcon_h1_config(ConfigKeys& k, Model& m) {
   silu(k, m, "falcon_h1");
   std::int64_t inner = s.inner();
   k.count({"mamba_n_heads"}, s.heads, 1, kMostWidth, 128);
-  // The class has a number or "auto"; a file that leaves mamba_d_ssm out has a number.
   std::string width = "auto";
   k.text({"mamba_d_head"}, width, "auto");
-  if (k.reads() && width != "auto" && !k.given("mamba_d_ssm")) {
-    k.count({"mamba_d_head"}, s.width, 1, kMostWidth);
-    inner = s.heads * s.width;
+  if (k.reads() && !k.given("mamba_d_ssm")) {
+    // Null is not missing: the class then widens the stream.
+    constexpr double kUsual = 1024;
+    double missing = kUsual;
+    std::int64_t expand = 2;
+    k.real_or_none("mamba_d_ssm", missing, kMostWidth, kUsual);
+    k.count({"mamba_expand"}, expand, 1, kMostWidth, 2);
+    inner = missing > 0 ? static_cast<std::int64_t>(missing) : expand * m.hidden;
   } else {
     k.count({"mamba_d_ssm"}, inner, 1, kMostWidth);
   }

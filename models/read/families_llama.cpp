@@ -173,6 +173,7 @@ void gemma3_config(ConfigKeys& k, Model& m) {
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
   rate(k, "attention_dropout", m.dropout.attention);
   k.real({"rope_theta", "rope_parameters.full_attention.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
+  if (!k.reads() && m.window_theta == 0) m.window_theta = 10000;  // of no layer
   k.real({"rope_local_base_freq", "rope_parameters.sliding_attention.rope_theta"}, m.window_theta, 1, 1e12, 10000);
   k.rope_scaling(m);
   k.activation({"hidden_activation"}, m, {{"gelu_pytorch_tanh", Activation::geglu}}, "gemma3");
@@ -182,7 +183,7 @@ void gemma3_config(ConfigKeys& k, Model& m) {
   k.real_or_none("final_logit_softcapping", m.logit_cap, 1e6, 0);
   k.count({"sliding_window"}, m.window, 1, kMostSequence, 4096);
   k.count({"sliding_window_pattern", "_sliding_window_pattern"}, m.window_period, 1, kMostLayers, 6);
-  if (k.reads() && m.window_period == 1) m.drop_window();
+  if (k.reads() && m.window_period == 1 && !k.given("layer_types")) m.drop_window();
   k.layer_types(m);
   window_within(k, m);
 }

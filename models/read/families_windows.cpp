@@ -24,21 +24,39 @@ void as_mimo_v2(Model& m) {
   m.attention_sinks = m.sinks_in_windows = true;
 }
 
+std::vector<bool> sees_all(const Model& m) {
+  std::vector<bool> all;
+  for (std::int64_t i = 0; i < m.layers; ++i) all.push_back(!m.windowed(i));
+  return all;
+}
+
 /// The class sees everything in its first layer and in every sixth.
 void mimo_v2_windows(ConfigKeys& k, Model& m) {
   k.count({"sliding_window", "sliding_window_size"}, m.window, 1, kMostSequence, 128);
-  if (k.reads()) {
+  double said = 1;
+  if (k.reads() && !k.given("sliding_window_size")) k.real_or_none("sliding_window", said, kMostSequence, 1);
+  const bool typed = k.given("layer_types"), flagged = k.given("hybrid_layer_pattern");
+  if (k.reads() && !typed && !flagged) {
     constexpr std::int64_t kPeriod = 6;
-    m.window_period = 0;
-    m.full_layers = {0};
-    for (std::int64_t i = kPeriod - 1; i < m.layers; i += kPeriod) m.full_layers.push_back(i);
+    std::vector<bool> sliding;
+    for (std::int64_t i = 0; i < m.layers; ++i) sliding.push_back(i != 0 && (i + 1) % kPeriod != 0);
+    place_windows(sliding, m);
   }
+  Model by_flags = m;
   k.layer_types(m);
-  k.window_flags("hybrid_layer_pattern", m);
-  k.real({"rope_theta", "rope_parameters.full_attention.rope_theta"}, m.rope_theta, 1, 1e12, 5e6);
+  k.window_flags("hybrid_layer_pattern", by_flags);
+  if (typed && flagged && sees_all(m) != sees_all(by_flags))
+    k.refuse("hybrid_layer_pattern", "it and layer_types disagree on which layers have a window", "one of the two");
+  if (flagged && !typed) m = std::move(by_flags);
+  if (k.reads() && said == 0 && m.window > 0)
+    k.refuse("sliding_window", "layers are said to have a window, but not how long it is", "128");
+  k.real({"rope_theta", "rope_parameters.full_attention.rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1,
+         1e12, 5e6);
+  if (!k.reads() && m.window_theta == 0) m.window_theta = 10000;  // of no layer
   k.real({"swa_rope_theta", "rope_parameters.sliding_attention.rope_theta"}, m.window_theta, 1, 1e12, 10000);
-  k.real({"partial_rotary_factor", "rope_parameters.full_attention.partial_rotary_factor"}, m.rotary_share, 0, 1,
-         0.334);
+  k.real({"partial_rotary_factor", "rope_parameters.full_attention.partial_rotary_factor",
+          "rope_parameters.partial_rotary_factor"},
+         m.rotary_share, 0, 1, 0.334);
   k.rope_scaling(m);
 }
 
@@ -49,8 +67,14 @@ void mimo_v2_rotations(ConfigKeys& k, Model& m) {
   if (k.reads() && own != m.rotary_share)
     k.refuse("rope_parameters", "all layers rotate the same share of a head here",
              "one partial_rotary_factor for full_attention and sliding_attention");
-  if (k.reads()) return;
   std::string plain = "default";
+  if (k.reads()) {
+    k.text({"rope_parameters.sliding_attention.rope_type"}, plain, "default");
+    if (plain != "default")
+      k.refuse("rope_parameters", "layers with a window rotate at rates that are not scaled",
+               "rope_type default for sliding_attention");
+    return;
+  }
   for (const char* key : {"rope_parameters.full_attention.rope_type", "rope_parameters.sliding_attention.rope_type"})
     k.text({key}, plain, "default");
   k.real({"rope_parameters.full_attention.rope_theta"}, m.rope_theta, 1, 1e12, 5e6);
@@ -74,10 +98,11 @@ void mimo_v2_published(ConfigKeys& k, Model& m) {
   bool in_windows = true, elsewhere = false;
   k.flag({"add_swa_attention_sink_bias"}, in_windows, true);
   k.flag({"add_full_attention_sink_bias"}, elsewhere, false);
-  if (elsewhere && !in_windows)
+  if (elsewhere && !in_windows && m.window > 0)
     k.refuse("add_full_attention_sink_bias", "sinks are in all layers, or in those with a window", "false");
-  m.attention_sinks = in_windows;
-  m.sinks_in_windows = in_windows && !elsewhere;
+  m.attention_sinks = m.window > 0 ? in_windows : elsewhere;
+  m.sinks_in_windows = m.window > 0 && in_windows && !elsewhere;
+  if (m.window == 0) m.window_kv_heads = 0, m.window_theta = 0;
   const auto word = [&](const char* key, const char* wanted) {
     std::string given = wanted;
     k.text({key}, given, wanted);
@@ -88,8 +113,8 @@ void mimo_v2_published(ConfigKeys& k, Model& m) {
   if (m.experts.shared > 0) k.refuse("n_shared_experts", "its class has no shared experts", "null");
   no_biases(k, "mlp_bias");
   k.only("use_qk_norm", false, "heads of q and k have no norms here");
-  if (k.given("num_nextn_predict_layers"))
-    k.remark("the modules that predict further tokens are left out, as its class has none");
+  further_left_out(k, "num_nextn_predict_layers",
+                   "the modules that predict further tokens are left out, as its class has none");
   if (k.given("attention_projection_layout"))
     k.differs("its files of weights, where q, k and v are one matrix for each part of a tensor group, are not read");
 }
@@ -103,6 +128,8 @@ void mimo_v2_config(ConfigKeys& k, Model& m) {
   if (k.reads()) m.value_dim = values == m.head_dim ? 0 : values;
   double scale = m.value_scale == 1 ? 0 : m.value_scale;
   k.real_or_none("attention_value_scale", scale, 1e6, 0.707);
+  if (k.reads() && scale == 0 && k.given("attention_value_scale"))
+    k.refuse("attention_value_scale", "values times 0 are nothing", "null, where they are not scaled");
   if (k.reads()) m.value_scale = scale > 0 ? scale : 1;
   k.flag({"attention_bias"}, m.qkv_bias, false);
   silu(k, m, "mimo_v2");
@@ -111,8 +138,13 @@ void mimo_v2_config(ConfigKeys& k, Model& m) {
   experts_keys(k, m, "n_routed_experts");
   k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 2048);
   if (k.reads()) e.first_dense = 1;
+  Model by_flags = m;
   k.sparse_layers("mlp_layer_types", m);
-  k.sparse_layers("moe_layer_freq", m);
+  k.sparse_layers("moe_layer_freq", by_flags);
+  const bool typed = k.given("mlp_layer_types"), flagged = k.given("moe_layer_freq");
+  if (typed && flagged && !(by_flags.experts == e))
+    k.refuse("moe_layer_freq", "it and mlp_layer_types disagree on which layers have experts", "one of the two");
+  if (flagged && !typed) e = by_flags.experts;
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 1);
   k.flag({"norm_topk_prob"}, e.normalised, true);
   k.count({"n_shared_experts"}, e.shared, 0, kMostExperts, 0);

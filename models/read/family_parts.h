@@ -48,15 +48,24 @@ inline void clipped(ConfigKeys& k, const char* key) {
   if (k.reads() && most > 0) k.differs("q, k and v are not clipped at clip_qkv");
 }
 
-/// A window at least as long as the longest sequence is no window.
+/// A window at least as long as the longest sequence is no window, unless it says more.
 inline void window_within(ConfigKeys& k, Model& m) {
-  if (k.reads() && m.window >= m.max_sequence) m.drop_window();
+  if (k.reads() && m.window >= m.max_sequence && !window_is_more(m)) m.drop_window();
 }
 
-/// Layers that see all do not rotate.
-inline void unrotated_where_full(ConfigKeys& k, Model& m) {
+/// A number of modules that predict further tokens, which a model here has not.
+inline void further_left_out(ConfigKeys& k, const char* key, const char* text) {
+  if (!k.reads()) return;
+  std::int64_t modules = 0;
+  k.count({key}, modules, 0, kMostLayers, 0);
+  if (modules > 0) k.remark(text);
+}
+
+/// Layers that see all do not rotate, in a class whose other layers have a window: all of them, if all see all.
+inline void unrotated_where_full(ConfigKeys& k, Model& m, bool has_windows) {
   if (!k.reads()) return;
   m.unrotated_period = m.window_period;
+  if (has_windows && m.window == 0) m.positions = Positions::none, m.rope_scaling = {};
   if (m.full_first || !m.full_layers.empty())
     k.refuse("layer_types", "layers that see everything, and so do not rotate, follow no period",
              "only every n-th layer may be without a window");
@@ -142,7 +151,9 @@ inline double written_for(double value, double unit) {
 
 /// EXAONE 4's layers: with windows, those that see all do not rotate (Yang et al. 2025, "Rope to Nope and Back Again").
 inline void exaone_windows(ConfigKeys& k, Model& m) {
-  auto window = static_cast<double>(m.window);
+  // Without one, all layers rotate.
+  constexpr double kSome = 4096;
+  auto window = !k.reads() && m.positions == Positions::none ? kSome : static_cast<double>(m.window);
   k.real_or_none("sliding_window", window, kMostSequence, 4096);
   if (k.reads()) m.window = static_cast<std::int64_t>(window), m.window_period = m.window > 0 ? 4 : 0;
   if (k.reads() && m.window > 0 && !k.given("layer_types")) {
@@ -151,8 +162,9 @@ inline void exaone_windows(ConfigKeys& k, Model& m) {
     if (pattern != "LLLG" && pattern != "4")
       k.refuse("sliding_window_pattern", "windows in another pattern are read from layer_types alone", "LLLG, or 4");
   }
+  const bool has_windows = m.window > 0;
   k.layer_types(m);
-  unrotated_where_full(k, m);
+  unrotated_where_full(k, m, has_windows);
   window_within(k, m);
 }
 
@@ -187,12 +199,16 @@ inline WeightNames hunyuan_names() {
 inline void qwen_window(ConfigKeys& k, Model& m) {
   bool uses = m.window > 0;
   std::int64_t first = 0;
+  while (!k.reads() && first < m.layers && !m.windowed(first)) ++first;
   k.flag({"use_sliding_window"}, uses, false);
   if (uses) {
     k.count({"sliding_window"}, m.window, 1, kMostSequence, 4096);
     k.count({"max_window_layers"}, first, 0, kMostLayers, 28);
-    if (first >= m.layers) m.window = 0;
-    for (std::int64_t i = 0; i < first && first < m.layers; ++i) m.full_layers.push_back(i);
+  }
+  if (k.reads() && !k.given("layer_types")) {
+    std::vector<bool> sliding;
+    for (std::int64_t i = 0; i < m.layers; ++i) sliding.push_back(i >= first);
+    place_windows(sliding, m);
   }
   k.layer_types(m);
   window_within(k, m);

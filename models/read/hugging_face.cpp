@@ -22,6 +22,26 @@ namespace orrery::models {
 void ConfigKeys::differs(const std::string& text) {
   remark(std::string(kDiffers) + text);
 }
+
+void place_windows(const std::vector<bool>& sliding, Model& model) {
+  std::vector<std::int64_t> whole;
+  for (std::size_t i = 0; i < sliding.size(); ++i)
+    if (!sliding[i]) whole.push_back(static_cast<std::int64_t>(i));
+  if (model.window == 0 || whole.size() == sliding.size()) return model.drop_window();
+  model.full_layers.clear();
+  model.full_first = !whole.empty() && whole.front() == 0;
+  if (model.full_first)
+    model.window_period = whole.size() > 1 ? whole[1] : std::ssize(sliding);
+  else
+    model.window_period = whole.empty() ? 0 : whole.front() + 1;
+  for (std::size_t i = 0; i < sliding.size(); ++i)
+    if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i]) {
+      model.window_period = 0, model.full_first = false;
+      model.full_layers = std::move(whole);
+      return;
+    }
+}
+
 namespace {
 
 using base::Cursor;
@@ -108,7 +128,8 @@ class ConfigReader : public ConfigKeys {
 
   void sparse_layers(const char* key, Model& model) override {
     const Cursor list = at_.optional(key);
-    if (!list.is_sequence() || model.layers < 1) return;
+    if (!list.exists() || model.layers < 1) return;
+    if (!list.is_sequence()) return list.error("E0111", fmt::format("`{}` is a list here", key), "one for each layer");
     std::vector<bool> with;
     for (const Cursor& one : list.items()) {
       const std::string word = one.is_scalar() ? one.scalar_text() : "";
@@ -127,15 +148,21 @@ class ConfigReader : public ConfigKeys {
     const Cursor list = at_.optional("layer_types");
     if (!list.exists() || !list.is_sequence()) return;
     std::vector<bool> sliding;
-    for (const Cursor& one : list.items()) sliding.push_back(one.text() == "sliding_attention");
-    place_windows(list, sliding, model);
+    for (const Cursor& one : list.items()) {
+      const std::string word = one.text();
+      sliding.push_back(word == "sliding_attention");
+      if (!sliding.back() && word != "full_attention")
+        return one.error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
+                         "known are full_attention and sliding_attention");
+    }
+    place_listed(list, sliding, model);
   }
   void window_flags(const char* key, Model& model) override {
     const Cursor list = at_.optional(key);
     if (!list.is_sequence()) return;
     std::vector<bool> sliding;
     for (const Cursor& one : list.items()) sliding.push_back(one.integer(0, 1, 0) == 1);
-    place_windows(list, sliding, model);
+    place_listed(list, sliding, model);
   }
 
   void attention_types(const char* runs, const char* flat, Model& model) override {
@@ -160,7 +187,7 @@ class ConfigReader : public ConfigKeys {
       return (list.exists() ? list : at_)
           .error("E0111", fmt::format("attention of {} layers for a model of {}", local.size(), model.layers),
                  fmt::format("`{}` that repeat to as many layers as the model has", runs));
-    place_windows(list, local, model);
+    place_listed(list, local, model);
   }
 
   void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) override {
@@ -381,29 +408,12 @@ class ConfigReader : public ConfigKeys {
     s.long_attention = at.optional("long_mscale").number(kLeast, kMost, usual);
     model.rope_scaling = std::move(s);
   }
-  /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th; or
-  /// those of a list.
-  void place_windows(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
-    std::vector<std::int64_t> whole;
-    for (std::size_t i = 0; i < sliding.size(); ++i)
-      if (!sliding[i]) whole.push_back(static_cast<std::int64_t>(i));
+  void place_listed(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
     if (std::ssize(sliding) != model.layers)
       return (list.exists() ? list : at_)
           .error("E0111", fmt::format("attention of {} layers for a model of {}", sliding.size(), model.layers),
                  "one entry for each layer");
-    if (whole.size() == sliding.size()) return model.drop_window();
-    model.full_layers.clear();
-    model.full_first = !whole.empty() && whole.front() == 0;
-    if (model.full_first)
-      model.window_period = whole.size() > 1 ? whole[1] : std::ssize(sliding);
-    else
-      model.window_period = whole.empty() ? 0 : whole.front() + 1;
-    for (std::size_t i = 0; i < sliding.size(); ++i)
-      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i]) {
-        model.window_period = 0, model.full_first = false;
-        model.full_layers = std::move(whole);
-        return;
-      }
+    place_windows(sliding, model);
   }
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
     if (std::ssize(blocks) > kMostLayers)

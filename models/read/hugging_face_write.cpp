@@ -73,9 +73,8 @@ class ConfigWriter : public ConfigKeys {
       each_layer(key, model, [&](std::int64_t i) { return model.has_experts(i) ? "sparse" : "dense"; });
   }
   void layer_types(Model& model) override {
-    if (!model.full_layers.empty())
-      each_layer("layer_types", model,
-                 [&](std::int64_t i) { return model.windowed(i) ? "sliding_attention" : "full_attention"; });
+    each_layer("layer_types", model,
+               [&](std::int64_t i) { return model.windowed(i) ? "sliding_attention" : "full_attention"; });
   }
   void window_flags(const char*, Model&) override {}
   void attention_types(const char* runs, const char*, Model& model) override {
@@ -179,7 +178,11 @@ Model essence(Model m) {
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
   if (m.bias && m.attention_bias) m.qkv_bias = m.out_bias = true;
   m.ssm.chunk = StateSpace{}.chunk;  // how it is computed, not what
-  if (m.window >= m.max_sequence) m.drop_window();
+  if (m.window >= m.max_sequence && !window_is_more(m)) m.drop_window();
+  std::vector<bool> sliding;
+  for (std::int64_t i = 0; i < m.layers; ++i) sliding.push_back(m.windowed(i));
+  place_windows(sliding, m);
+  if (m.unrotated_period > m.layers) m.unrotated_period = 0;
   return m;
 }
 
@@ -202,7 +205,8 @@ const char* difference(const Model& given, const Model& again) {
   if (a.kv_heads != b.kv_heads) return "grouped queries";
   if (a.head_dim != b.head_dim || a.value_dim != b.value_dim) return "the width of its heads";
   if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period ||
-      a.full_first != b.full_first || a.full_layers != b.full_layers || a.window_kv_heads != b.window_kv_heads)
+      a.full_first != b.full_first || a.full_layers != b.full_layers || a.window_kv_heads != b.window_kv_heads ||
+      a.sinks_in_windows != b.sinks_in_windows)
     return "its mask";
   if (!(a.dropout == b.dropout)) return "its dropout";
   if (a.token_types != b.token_types) return "its token types";

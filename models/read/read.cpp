@@ -193,8 +193,6 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
 }
 
 constexpr std::int64_t kMostOffset = 1024;
-constexpr double kMostCap = 1e6;
-constexpr double kLeastScale = 1e-6;
 // At higher rates hardly any value is left.
 constexpr double kMostDropout = 0.99;
 

@@ -283,7 +283,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "the runs of columns that a state space's norm takes by themselves; or the columns of short convolutions "
      "(`conv_taps`)",
      "a degree that divides all of them; ZeRO and pipeline stages split such models too"},
-    {"P171", "context parallelism of state spaces",
+    {"P171", "context parallelism of mixers that read in order",
      "`context` above 1 for a model with state spaces, gated delta networks or short convolutions, which read the "
      "tokens of a sequence one after another",
      "`context: 1`, with tensor and sequence parallelism, ZeRO or pipeline stages"},

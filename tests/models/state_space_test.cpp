@@ -255,6 +255,11 @@ TEST(Patterns, AreCheckedAgainstTheModel) {
            {"pattern: [delta, mlp]\n", "whose sizes are missing"},
            {"state_space: {heads: 8, width: 8, groups: 2, state: 16, norm_groups: 1}\npattern: [delta]\n",
             "takes each head by itself"},
+           {"state_space: {heads: 8, width: 8, groups: 2, state: 16, normed: false}\npattern: [delta+mlp, mamba+mlp]\n",
+            "takes each head by itself"},
+           {"state_space: {heads: 8, width: 8, groups: 2, state: 16, scales: [1, 2, 1, 1, 1]}\n"
+            "pattern: [delta+mlp, both+mlp]\n",
+            "takes each head by itself"},
            {"state_space: {heads: 8, width: 8, groups: 3, state: 16}\npattern: [mamba]\n", "do not divide"}}) {
     const auto refused = parse_model(kHybrid + keys, "model.yaml");
     ASSERT_FALSE(refused) << keys;

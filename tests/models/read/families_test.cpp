@@ -389,7 +389,84 @@ TEST(Families, RefuseVariantsThatAModelCannotSay) {
   const Model third = read(config("gemma2", R"("sliding_window": 16, "layer_types":
                    ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])"));
   EXPECT_EQ(third.window_period, 3);
-  EXPECT_FALSE(write_hugging_face(third)) << "the class's own layers alternate";
+  const auto text = write_hugging_face(third);
+  ASSERT_TRUE(text);
+  EXPECT_EQ(read(*text).window_period, 3) << "although the class's own layers alternate";
+}
+
+/// A list of four layers' attention, of which F sees all.
+std::string typed(const std::string& letters) {
+  std::string all;
+  for (const char one : letters)
+    all += (all.empty() ? "\"" : ", \"") + std::string(one == 'F' ? "full" : "sliding") + "_attention\"";
+  return "\"layer_types\": [" + all + "]";
+}
+std::string windowed_config(const std::string& type, const std::string& more) {
+  return R"({"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+             "vocab_size": 99, "intermediate_size": 128, "max_position_embeddings": 64, "num_local_experts": 4,
+             "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 24,
+             "v_head_dim": 16, "model_type": ")" +
+         type + "\", " + more + "}";
+}
+
+TEST(Families, AreWrittenWithAnyLayersThatHaveAWindow) {
+  for (const char* type : {"gemma2", "gemma3_text", "gpt_oss", "olmo3", "qwen2", "mimo_v2_flash"})
+    for (const char* letters : {"FSFS", "FSSF", "SFFS", "SSSF", "SSSS", "FSSS", "FFFF"}) {
+      const Model m =
+          read(windowed_config(type, R"("sliding_window": 16, "use_sliding_window": true, )" + typed(letters)));
+      for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(m.windowed(i), letters[i] == 'S') << type << letters << i;
+      const auto text = write_hugging_face(m);
+      ASSERT_TRUE(text) << type << letters << base::render(text.error(), false);
+      EXPECT_EQ(without_names(read(*text)), without_names(m)) << type << letters << *text;
+      EXPECT_EQ(without_names(read(write_model(m), "model.yaml")), without_names(m)) << type << letters;
+    }
+  const Model qwen =
+      read(windowed_config("qwen2", R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 1)"));
+  EXPECT_TRUE(qwen.full_first && qwen.window_period == 4) << "one mask has one form";
+  const auto text = write_hugging_face(qwen);
+  ASSERT_TRUE(text);
+  EXPECT_NE(text->find("\"max_window_layers\": 1"), std::string::npos) << *text;
+  // A list in a model file says the same as a period.
+  Model listed = qwen;
+  listed.full_first = false, listed.window_period = 0, listed.full_layers = {0};
+  EXPECT_TRUE(write_hugging_face(listed));
+}
+
+TEST(Families, AWindowAsLongAsTheLongestSequenceStillSaysWhichLayersDiffer) {
+  const Model m = read(windowed_config("mimo_v2_flash", R"("sliding_window": 64, )" + typed("FSSF")));
+  EXPECT_EQ(std::pair(m.kv_heads_of(0), m.kv_heads_of(1)), (std::pair<std::int64_t, std::int64_t>(2, 4)));
+  const auto text = write_hugging_face(m);
+  ASSERT_TRUE(text) << base::render(text.error(), false);
+  EXPECT_EQ(without_names(read(*text)), without_names(m)) << *text;
+  EXPECT_EQ(read(windowed_config("gemma2", R"("sliding_window": 64)")).window, 0) << "the mask alone";
+  EXPECT_EQ(read(windowed_config("gemma3_text", R"("sliding_window": 64)")).window_theta, 10000);
+}
+
+TEST(Families, RefuseLayersOfAKindTheyDoNotKnow) {
+  for (const char* type : {"qwen2", "gemma2", "mimo_v2_flash"})
+    for (const char* word : {"linear_attention", "foo", ""})
+      EXPECT_NE(refused(windowed_config(type, R"("sliding_window": 16, "layer_types": ["sliding_attention", ")" +
+                                                  std::string(word) + R"(", "full_attention", "full_attention"])"))
+                    .find("E0111"),
+                std::string::npos)
+          << type << word;
+}
+
+TEST(Families, WhereAllLayersSeeAllNoneRotatesIfTheClassRotatesThoseWithAWindowAlone) {
+  for (const char* type : {"cohere2", "exaone4", "afmoe"}) {
+    const std::string more = R"("sliding_window": 16, "num_experts": 4, )";
+    const Model m = read(windowed_config(type, more + typed("FFFF")));
+    EXPECT_EQ(m.window, 0) << type;
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_FALSE(m.rotates(i)) << type;
+    const auto text = write_hugging_face(m);
+    ASSERT_TRUE(text) << type << base::render(text.error(), false);
+    EXPECT_EQ(without_names(read(*text)), without_names(m)) << type << *text;
+    EXPECT_TRUE(read(windowed_config(type, more + typed("SSSS"))).rotates(3)) << type;
+    EXPECT_EQ(read(windowed_config(type, more + typed("SSSF"))).unrotated_period, 4) << type;
+  }
+  EXPECT_TRUE(read(windowed_config("exaone4", R"("sliding_window": null, )" + typed("FFFF"))).rotates(0));
+  EXPECT_FALSE(read(windowed_config("cohere2", R"("sliding_window": 16, "sliding_window_pattern": 1)")).rotates(0));
+  EXPECT_TRUE(read(windowed_config("cohere2", R"("sliding_window_pattern": 1, )" + typed("SSSS"))).rotates(0));
 }
 
 TEST(Families, LayersWithAWindowFollowAPeriodOrAList) {
@@ -417,7 +494,7 @@ TEST(Families, MiMoV2sLayersWithAWindowHaveHeadsAndSinksOfTheirOwn) {
       "num_attention_heads": 8, "num_key_value_heads": 2, "v_head_dim": 6, "vocab_size": 99, "intermediate_size": 128,
       "max_position_embeddings": 64, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32)";
   const Model m = read(begin + "}");
-  EXPECT_EQ(m.full_layers, (std::vector<std::int64_t>{0, 5})) << "the class's own";
+  EXPECT_TRUE(m.full_first && m.window_period == 5) << "the class's own";
   EXPECT_EQ(std::pair(m.kv_heads_of(0), m.kv_heads_of(1)), (std::pair<std::int64_t, std::int64_t>(2, 4)));
   EXPECT_TRUE(!m.has_sinks(5) && m.has_sinks(6));
   EXPECT_EQ(only_op(block(m).forward, OpKind::attention).value_dim, 6);
@@ -433,8 +510,27 @@ TEST(Families, MiMoV2sLayersWithAWindowHaveHeadsAndSinksOfTheirOwn) {
         R"("scoring_func": "softmax")", R"("topk_method": "greedy")", R"("hybrid_layer_pattern": [0, 1])",
         R"("moe_layer_freq": [2, 1, 1, 1, 1, 1, 1, 1])",
         R"("rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5},
-                               "sliding_attention": {"partial_rotary_factor": 1.0}})"})
+                               "sliding_attention": {"partial_rotary_factor": 1.0}})",
+        R"("rope_parameters": {"sliding_attention": {"rope_type": "yarn"}})", R"("moe_layer_freq": 2)",
+        R"("attention_value_scale": 0)", R"("sliding_window": null)",
+        R"("hybrid_layer_pattern": [0, 1, 1, 1, 1, 1, 1, 1], "layer_types": ["sliding_attention", "full_attention",
+            "full_attention", "full_attention", "full_attention", "full_attention", "full_attention",
+            "full_attention"])",
+        R"("moe_layer_freq": [0, 1, 1, 1, 1, 1, 1, 1], "mlp_layer_types": ["sparse", "sparse", "sparse", "sparse",
+            "sparse", "sparse", "sparse", "sparse"])"})
     EXPECT_NE(refused(begin + ", " + more + "}").find("E0111"), std::string::npos) << more;
+  EXPECT_EQ(read(begin + R"(, "rope_parameters": {"rope_theta": 1000000}})").rope_theta, 1e6);
+  EXPECT_EQ(read(begin + R"(, "num_nextn_predict_layers": 0})").sources.size(), m.sources.size());
+  EXPECT_EQ(read(begin + R"(, "num_nextn_predict_layers": 1})").sources.size(), m.sources.size() + 1);
+}
+
+TEST(Families, MiMoV2WithoutWindowsHasNothingOfTheirs) {
+  const Model m = read(windowed_config("mimo_v2_flash", R"("hybrid_layer_pattern": [0, 0, 0, 0])"));
+  EXPECT_EQ(std::pair(m.window, m.window_kv_heads), (std::pair<std::int64_t, std::int64_t>(0, 0)));
+  EXPECT_FALSE(m.has_sinks(0));
+  EXPECT_TRUE(read(windowed_config("mimo_v2_flash", R"("hybrid_layer_pattern": [0, 0, 0, 0], "sliding_window": null,
+                   "add_full_attention_sink_bias": true)"))
+                  .has_sinks(0));
 }
 
 TEST(Families, RefuseFeaturesThatDoNotFitEachOther) {

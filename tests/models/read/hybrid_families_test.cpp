@@ -204,8 +204,27 @@ TEST(HybridFamilies, Lfm2sConvolutionsAreWhereAttentionIsNot) {
   EXPECT_EQ(typed.ffn_hidden, 200);
   EXPECT_EQ(convolves(read(config(R"("block_ff_dim": 300, "intermediate_size": 900)"))), "aaaa");
   EXPECT_EQ(read(config(R"("block_ff_dim": 300, "intermediate_size": 900)")).ffn_hidden, 256);
+  EXPECT_EQ(read(config(R"("intermediate_size": 300, "theta": 500, "rope_theta": 9000)")).rope_theta, 500);
+  EXPECT_EQ(read(config(R"("intermediate_size": 300, "rope_parameters": {"full_attention": {"rope_theta": 700}})"))
+                .rope_theta,
+            700);
+  EXPECT_FALSE(
+      read(config(R"("intermediate_size": 300, "tie_embedding": false, "tie_word_embeddings": true)")).tied_embeddings);
+  for (const char* where : {R"("full_attn_idxs": null)",
+                            R"("layer_types": ["full_attention", "full_attention", "full_attention",
+                                               "full_attention"])"}) {
+    const Model whole = read(R"({"model_type": "lfm2_moe", "hidden_size": 64, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 99, "num_experts": 4,
+        "num_experts_per_tok": 2, )" +
+                             std::string(where) + "}");
+    EXPECT_EQ(std::pair(convolves(whole), whole.conv_taps), (std::pair<std::string, std::int64_t>("aaaa", 0)));
+    const auto text = write_hugging_face(whole);
+    ASSERT_TRUE(text);
+    EXPECT_EQ(read(*text).conv_taps, 0) << *text;
+  }
   for (const char* more :
-       {R"("intermediate_size": 300, "conv_bias": true)", R"("intermediate_size": 300, "layer_types": ["conv"])",
+       {R"("intermediate_size": 1)", R"("intermediate_size": 1000000, "block_ffn_dim_multiplier": 2)",
+        R"("intermediate_size": 300, "conv_bias": true)", R"("intermediate_size": 300, "layer_types": ["conv"])",
         R"("intermediate_size": 300, "layer_types": ["conv", "conv", "conv", "sliding_attention"])"})
     EXPECT_FALSE(parse_model(config(more), "config.json")) << more;
 }
@@ -226,10 +245,18 @@ TEST(HybridFamilies, FalconH1sMultipliersOfInputsAreFactorsOfWhatFollows) {
   ASSERT_TRUE(written);
   EXPECT_EQ(essential(read(*written)), essential(m));
   for (const char* more :
-       {R"("mamba_d_ssm": 130)", R"("mamba_d_ssm": 128, "mamba_d_head": 16)", R"("mamba_d_head": "auto")",
+       {R"("mamba_d_ssm": 130)", R"("mamba_d_ssm": 128, "mamba_d_head": 16)",
         R"("mamba_d_ssm": 128, "mamba_rms_norm": true)", R"("mamba_d_ssm": 128, "ssm_multipliers": [1, 2])",
+        R"("mamba_d_head": 16, "mamba_expand": 1)", R"("mamba_d_ssm": 128, "mlp_multipliers": [0, 1])",
+        R"("mamba_d_ssm": 128, "mlp_multipliers": [1, -1])",
+        R"("mamba_d_ssm": 128, "attention_in_multiplier": 2e3, "key_multiplier": 2)",
+        R"("mamba_d_ssm": 128, "attention_in_multiplier": 2e3, "attention_out_multiplier": 1e4)",
+        R"("mamba_d_ssm": 128, "ssm_in_multiplier": 2, "ssm_multipliers": [1, 1, 1, 1, 1e6])",
         R"("mamba_d_ssm": 128, "projectors_bias": true)", R"("mamba_d_ssm": 128, "attn_layer_indices": [0])"})
     EXPECT_FALSE(parse_model(begin + more + "}", "config.json")) << more;
+  EXPECT_EQ(read(begin + R"("mamba_d_head": "auto"})").ssm.inner(), 1024) << "the class's own";
+  EXPECT_EQ(read(begin + R"("mamba_d_ssm": null})").ssm.inner(), 128) << "twice as wide as the stream";
+  EXPECT_EQ(read(begin + R"("mamba_d_ssm": null, "mamba_expand": 3, "mamba_d_head": 48})").ssm.width, 48);
 }
 
 TEST(HybridFamilies, ComeBackFromTheConfigurationThatIsWritten) {

@@ -51,6 +51,19 @@ LayerCopies copies_of(const LayerCosts& layer, const plan::PlanSpec& spec) {
   return out;
 }
 
+/// Bytes that come for the layers of a pass.
+struct Fetched {
+  double all = 0, later = 0;  ///< later: not before its first operator
+  double blocks_at_once = 0;  ///< how many more blocks are fetched before
+  void add(double bytes, double count, bool block) {
+    all += count * bytes;
+    if (!block) return;  // an end of the model may be the first to run
+    const double at_once = std::min(count, blocks_at_once);
+    blocks_at_once -= at_once;
+    later += (count - at_once) * bytes;
+  }
+};
+
 }  // namespace
 
 std::vector<StageProgram::Copies> least_copies(const plan::Plan& plan, plan::StageId stage,
@@ -63,23 +76,31 @@ std::vector<StageProgram::Copies> least_copies(const plan::Plan& plan, plan::Sta
     const bool head = chunks[c].back().costs->kind == models::LayerKind::head;
     std::int64_t staying =
         leaves ? staying_blocks(spec, stage, static_cast<int>(c), head, plan.micro_batches(), moves) : 0;
-    LayerCopies all;
+    // Parameters that are gathered come one layer earlier.
+    const double at_once = spec.offload.prefetch + 1 + (zero_of(spec) == 3 ? 1 : 0);
+    double saved = 0, added = 0;
+    Fetched backward{.blocks_at_once = at_once}, forward{.blocks_at_once = at_once};
     for (auto run = chunks[c].rbegin(); run != chunks[c].rend(); ++run) {
       const bool block = run->costs->kind == models::LayerKind::block;
       const std::int64_t stay = block ? std::min(staying, run->count) : 0;
       staying -= stay;
       const LayerCopies one = copies_of(*run->costs, spec);
-      const auto count = static_cast<double>(run->count),
-                 leave = leaves && block ? count - static_cast<double>(stay) : 0;
-      all.saved += leave * one.saved, all.back += leave * one.back;
-      all.forward += count * one.forward, all.backward += count * one.backward, all.added += count * one.added;
+      const auto count = static_cast<double>(run->count), stays = static_cast<double>(stay),
+                 leave = leaves && block ? count - stays : 0;
+      saved += leave * one.saved, added += count * one.added;
+      backward.add(one.backward, count - leave, block);
+      backward.add(one.backward + one.back, leave, block);
     }
+    for (const LayerRun& run : chunks[c])
+      forward.add(copies_of(*run.costs, spec).forward, static_cast<double>(run.count),
+                  run.costs->kind == models::LayerKind::block);
     const auto seconds = [&](plan::Stream stream, double bytes, bool adds = false) {
       return bytes > 0 ? prices.copy_time(stream, base::Bytes{bytes}, adds).value : 0;
     };
     using enum plan::Stream;
-    out.push_back({std::max(seconds(to_host, all.saved), seconds(from_host, all.forward)),
-                   std::max(seconds(to_host, all.added, true), seconds(from_host, all.back + all.backward))});
+    out.push_back({std::max(seconds(to_host, saved), seconds(from_host, forward.later)),
+                   std::max(seconds(to_host, added, true), seconds(from_host, backward.later)),
+                   seconds(from_host, forward.all + backward.all), seconds(from_host, forward.all)});
   }
   return out;
 }

@@ -9,8 +9,8 @@
 
 namespace orrery::cost {
 
-/// Seconds of the copies within a pass of a stage, by chunk, in the direction that takes longest: what a pass copies
-/// has ended when the next one computes. `chunks`: the stage's layers.
+/// By chunk, in the direction that takes longest. When a pass computes, what the one before it sent out has left; but
+/// what is fetched for its first layers comes meanwhile. `chunks`: the stage's layers.
 [[nodiscard]] std::vector<StageProgram::Copies> least_copies(const plan::Plan& plan, plan::StageId stage,
                                                              const std::vector<std::vector<LayerRun>>& chunks,
                                                              const Lockstep& prices, MovesMemo& moves);

@@ -38,7 +38,7 @@ Ticks behind_input(const PassProgram& program) {
   return program.parts.empty() ? compute_of(std::span(program.steps).subspan(program.input)) : sum;
 }
 
-/// All passes of a chunk; none takes less than its copies.
+/// All passes of a chunk, from first operator to first operator; none takes less than the copies in between.
 Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, std::int64_t passes,
              const StageProgram::Copies& copies) {
   const Ticks forward = std::max(ticks(copies.forward), alone(chunk.forward, overlaps));
@@ -78,12 +78,14 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
   for (std::size_t s = 0; s < times.stages.size(); ++s) {
     const auto& chunks = times.stages[s].chunks;
     const std::vector<StageProgram::Copies>& copies = times.stages[s].copies;
-    Ticks all = 0, with_copies = 0;
+    Ticks all = 0, with_copies = 0, coming = 0;
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       if (chunks[c].get() != std::exchange(before, chunks[c].get()))
         of_chunk = all_of(*chunks[c], times.overlaps, passes, {});
       all += of_chunk;
-      if (!copies.empty()) with_copies += all_of(*chunks[c], times.overlaps, passes, copies[c]);
+      if (copies.empty()) continue;
+      with_copies += all_of(*chunks[c], times.overlaps, passes, copies[c]);
+      coming += passes * ticks(copies[c].in);
     }
     // What a stage's first pass does before its input arrives goes on while the input is on its way.
     const ChunkPrograms& chunk = *chunks.front();
@@ -91,8 +93,11 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
     const Ticks whole = chunk.first.steps.empty() ? alone(first, times.overlaps) : compute_of(first.steps);
     const Ticks behind = s == 0 || spec.stages.mirrors() ? whole : behind_input(first);
     out.push_back(seconds(way + all - whole + behind));
-    copied.push_back(copies.empty() ? 0
-                                    : seconds(way + with_copies - std::max(whole, ticks(copies[0].forward)) + behind));
+    if (!copies.empty()) {
+      with_copies += behind - std::max(whole, ticks(copies[0].forward));
+      coming -= std::min(way, ticks(copies[0].first));
+    }
+    copied.push_back(copies.empty() ? 0 : seconds(way + std::max(with_copies, coming)));
     if (s + 1 < times.stages.size() && !spec.stages.mirrors()) way += behind + ticks(times.hop[s]);
   }
   // The gradients of the last micro-batch reach the stages one after the other, unless they leave before a pass ends.

@@ -22,10 +22,11 @@ struct StageProgram {
   /// Asynchronous orders: seconds of gathers of parameters behind it. The step's first forward pass from then on waits
   /// for them: the passes before it use older weights.
   double gather = 0;
-  /// By virtual stage, for a lower bound: seconds of copies within a pass, which takes no less. None: nothing is
-  /// copied.
+  /// By virtual stage, for a lower bound: seconds of copies from one pass's first operator to the next one's, and of
+  /// all that come for one micro-batch. None: nothing is copied.
   struct Copies {
-    double forward = 0, backward = 0;
+    double forward = 0, backward = 0, in = 0;
+    double first = 0;  ///< of `in`: for a forward pass, before which it needs no input
   };
   std::vector<Copies> copies = {};
   std::shared_ptr<StreamRates> rates = nullptr;  ///< null: no stream of its ranks slows another one down

@@ -85,10 +85,17 @@ bool SharedStreams::idle() const {
   return true;
 }
 
+// With a message are needed those before it on its stream and those that it waits for.
+void SharedStreams::need(Place place, Ticks now) {
+  for (std::size_t& i = needed_[place.stream]; i <= place.number; ++i) {
+    Message& message = all_[place.stream][i];
+    if (message.ready == kWhenNeeded) message.ready = now;
+    for (const Place& before : message.behind) need(before, now);
+  }
+}
+
 SharedStreams::Ticks SharedStreams::end_of(Place place, Ticks now) {
-  std::vector<Message>& stream = all_[place.stream];
-  for (std::size_t i = ended_[place.stream]; i <= place.number; ++i)
-    if (stream[i].ready == kWhenNeeded) stream[i].ready = now;
+  need(place, now);
   while (message(place).end < 0) go_on();
   return message(place).end;
 }

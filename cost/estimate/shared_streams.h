@@ -71,11 +71,12 @@ class SharedStreams {
   [[nodiscard]] const Message& message(Place at) const { return all_[at.stream][at.number]; }
   /// When the stream's next message begins; kWhenNeeded: not known yet.
   [[nodiscard]] Ticks start_of(std::size_t stream) const;
+  void need(Place place, Ticks now);
   void go_on();
 
   std::shared_ptr<StreamRates> rates_;
   std::array<std::vector<Message>, plan::kStreams> all_;
-  std::array<std::size_t, plan::kStreams> ended_ = {};
+  std::array<std::size_t, plan::kStreams> needed_ = {}, ended_ = {};
   std::uint32_t moving_ = 0;  ///< streams with a message in flight
   Ticks now_ = 0;
 };

@@ -69,11 +69,17 @@ TEST(SharedStreams, BeginBehindTheirInputEvenIfTheyWaitToBeNeeded) {
   EXPECT_EQ(streams.end_of({kData, 0}, 10), 140);
 }
 
-TEST(SharedStreamsDeathTest, NeverEndBehindAMessageThatDoesNotBegin) {
+// A copy out that is asked for at 300 waits for a sum of 60, which waits for a sum of 40 and for a copy in.
+TEST(SharedStreams, BeginAsSoonAsSomethingBehindThemIsNeeded) {
   SharedStreams streams(shared_rates(1, 1, 1, 1));
-  streams.begin(kIn, kIn, 5, SharedStreams::kWhenNeeded, {});
-  streams.begin(kOut, kOut, 100, 0, {{kIn, 0}});
-  EXPECT_DEATH((void)streams.end_of({kOut, 0}, 0), "never begins");
+  streams.begin(kIn, kIn, 10, SharedStreams::kWhenNeeded, {});
+  streams.begin(kData, kData, 40, SharedStreams::kWhenNeeded, {});
+  streams.begin(kData, kData, 60, SharedStreams::kWhenNeeded, {{kIn, 0}});
+  streams.begin(kData, kData, 7, SharedStreams::kWhenNeeded, {});
+  streams.begin(kOut, kOut, 5, 0, {{kData, 1}});
+  EXPECT_EQ(streams.end_of({kOut, 0}, 300), 405);
+  EXPECT_FALSE(streams.idle());
+  EXPECT_EQ(streams.end_of({kData, 2}, 500), 507) << "nobody needed it before";
 }
 
 // A node's own sums cross no link of the copy's; what goes between nodes shares one with it.

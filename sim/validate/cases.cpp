@@ -32,7 +32,7 @@ Cases make_cases(const std::vector<Row>& rows, Library library, const std::funct
     auto subject = translator.translate(setup);
     if (!subject) {
       out.left_out.push_back({setup.id, setup.source, reason_of(subject.error()), setup.line,
-                              unscorable(setup).empty() && rows[i].measured.seconds.has_value()});
+                              unscorable(translator.completed(setup)).empty() && rows[i].measured.seconds.has_value()});
       continue;
     }
     // Equal models share one object, so that their layers are priced once.

@@ -32,8 +32,8 @@ namespace orrery::sim {
 [[nodiscard]] std::string release_of(const std::string& framework);
 
 /// The precision of a run by its words, of which the narrowest arithmetic counts: fp8 by blocks, delayed or current
-/// scales (mxfp8, fp8-cs …), nvfp4, "bf16-true", "amp_bf16", "float16". Else what its users train in: bf16 from Ampere
-/// and 2024 on, fp16 before.
+/// scales (mxfp8, fp8-cs and others), nvfp4, "bf16-true", "amp_bf16", "float16". Else what its users train in: bf16
+/// from Ampere and 2024 on, fp16 before.
 [[nodiscard]] models::DType precision_of(const Setup& s, const clusters::Device& device,
                                          std::vector<std::string>& notes);
 

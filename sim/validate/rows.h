@@ -37,7 +37,7 @@ struct Setup {
   std::optional<std::int64_t> zero_group;  ///< ranks among which ZeRO shards
   std::optional<std::int64_t> micro_batch, batch, accumulation, local_batch;
   bool open_micro_batch = false;          ///< `micro_batch` is assumed, not stated
-  std::vector<std::string> assumed;       ///< what was left open and is filled in: notes of the prediction
+  std::vector<std::string> assumed;       ///< what was left open and is filled in, for the prediction's notes
   std::string contradiction;              ///< why the row's own numbers cannot all be right; empty: they can
   std::string catalogued;                 ///< the catalogue's model that the row means by its name
   std::optional<std::int64_t> lora_rank;  ///< only adapters train

@@ -407,9 +407,14 @@ void Translator::take_unknown_rate(const Setup& s, const cost::Stack& stack,
   numbers.push_back({kUntuned, cost::number_of(*unknown, kUntuned, 0), cost::Unit::number, "unknown software's"});
 }
 
+Setup Translator::completed(const Setup& row) const {
+  Setup out = row;
+  if (row.family != kRecommender) take_shape(out, library_.models);
+  return out;
+}
+
 Result<Subject> Translator::translate(const Setup& row) {
-  Setup given = row;
-  if (row.family != kRecommender) take_shape(given, library_.models);
+  Setup given = completed(row);
   if (const std::string why = unscorable(given); !why.empty()) return fail("V01", why);
   if (given.family == kRecommender) return translate_tables(given);
   const Setup open = given;
@@ -445,7 +450,7 @@ Result<Subject> Translator::translate_halving(Setup& given) {
     subject = translate_as_stated(given);
   }
   if (!given.open_micro_batch) return subject;
-  given.assumed.push_back(fmt::format("micro-batches of {}", *given.micro_batch));
+  given.assumed.push_back(fmt::format("filled in: micro-batches of {}", *given.micro_batch));
   if (subject) subject->notes.push_back(given.assumed.back());
   return subject;
 }

@@ -53,6 +53,8 @@ class Translator {
   /// If a row cannot be expressed, the reason is a diagnostic with code V01 (a key of the row), V02 (its machine) or
   /// make_plan's own.
   [[nodiscard]] base::Result<Subject> translate(const Setup& setup);
+  /// The row with the shape that its model's name gives it (unstated.h).
+  [[nodiscard]] Setup completed(const Setup& row) const;
 
  private:
   /// What the row leaves open about memory is off.

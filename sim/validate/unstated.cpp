@@ -34,28 +34,33 @@ std::optional<std::int64_t> over(std::optional<std::int64_t> a, std::int64_t b) 
   return a && b > 0 && *a % b == 0 ? std::optional(*a / b) : std::nullopt;
 }
 
+void fill_in(Setup& s, const std::string& what) {
+  s.assumed.push_back("filled in: " + what);
+}
+
 /// The degree that is left when the others are known.
 void take_split(Setup& s) {
   const bool sharded = s.zero_stage == 3 || !s.fsdp_sharding.empty();
   const bool replicas = s.gpus == 1 || (s.data && s.gpus == s.data);
   if (!s.pipeline && (replicas || sharded)) {
     s.pipeline = 1;
-    if (!replicas) s.assumed.push_back("no pipeline");
+    fill_in(s, "no pipeline");
   }
   if (!s.tensor && (replicas || (sharded && !s.data))) {
     s.tensor = 1;
-    if (!replicas) s.assumed.push_back("no tensor parallelism");
+    fill_in(s, "no tensor parallelism");
   }
   const std::int64_t context = s.context.value_or(1);
-  const auto rest = [&](std::optional<std::int64_t>& open, const auto& one, const auto& other) {
+  const auto rest = [&](const char* name, std::optional<std::int64_t>& open, const auto& one, const auto& other) {
     if (open || !one || !other || !s.gpus) return;
     const std::int64_t stated = *one * *other * context;
     open = over(s.gpus, stated);
+    if (open) fill_in(s, fmt::format("{} {}, which the devices leave", name, *open));
     if (!open) s.contradiction = fmt::format("its degrees, {} together, do not divide {} devices", stated, *s.gpus);
   };
-  rest(s.data, s.tensor, s.pipeline);
-  rest(s.tensor, s.data, s.pipeline);
-  rest(s.pipeline, s.data, s.tensor);
+  rest("data", s.data, s.tensor, s.pipeline);
+  rest("tensor", s.tensor, s.data, s.pipeline);
+  rest("pipeline", s.pipeline, s.data, s.tensor);
 }
 
 /// The batch of a replica in micro-batches of its size.
@@ -73,7 +78,10 @@ void take_micro_batch(Setup& s) {
     return;
   }
   s.micro_batch = micro;
-  if (micro && *replica % *micro == 0) return;
+  if (micro && *replica % *micro == 0) {
+    fill_in(s, fmt::format("micro-batches of {}, by {}", *micro, s.accumulation ? "grad_accum" : "local_batch"));
+    return;
+  }
   constexpr std::int64_t kMost = 8;
   std::int64_t most = *s.pipeline == 1 ? std::min(kMost, *replica) : 1;
   while (*replica % most != 0) --most;
@@ -106,7 +114,7 @@ void take_heads(Setup& s) {
     const auto heads = over(s.hidden, width);
     if (!heads || *heads % s.tensor.value_or(1) != 0 || *heads % s.kv_heads.value_or(1) != 0) continue;
     s.heads = heads;
-    s.assumed.push_back(fmt::format("{} heads, of {} columns", *heads, width));
+    fill_in(s, fmt::format("{} heads, of {} columns", *heads, width));
     return;
   }
 }
@@ -117,8 +125,11 @@ void take_arithmetic(Setup& s) {
   if (s.family == kRecommender) return;
   take_split(s);
   if (!s.data || !s.pipeline || !s.contradiction.empty()) return;
-  if (!s.batch && s.local_batch) s.batch = *s.local_batch * *s.data;
-  if (!s.batch && s.micro_batch && s.accumulation) s.batch = *s.micro_batch * *s.accumulation * *s.data;
+  if (!s.batch) {
+    if (s.local_batch) s.batch = *s.local_batch * *s.data;
+    if (!s.local_batch && s.micro_batch && s.accumulation) s.batch = *s.micro_batch * *s.accumulation * *s.data;
+    if (s.batch) fill_in(s, fmt::format("a batch of {}", *s.batch));
+  }
   if (s.batch && !s.micro_batch) take_micro_batch(s);
 }
 
@@ -128,7 +139,7 @@ void take_shape(Setup& s, const std::vector<models::Model>& catalogue) {
       s.layers = m->layers, s.hidden = m->hidden, s.heads = m->heads;
       if (m->experts.any()) s.experts = m->experts.count;
       s.catalogued = m->name;
-      s.assumed.push_back(fmt::format("the shape of {}", m->name));
+      fill_in(s, fmt::format("the shape of {}", m->name));
     }
   if (!s.heads && s.hidden) take_heads(s);
 }

@@ -153,8 +153,8 @@ TEST(CompressionInTheSearch, FitsMoreWhereActivationsWaitInFewerBits) {
     if (memory > 0) cluster->devices.front().memory = base::Bytes{memory};
     const cost::Pricing pricing(cluster, testing::stack("megatron-lm"));
     plan::Job job = job_of(8, models::DType::bf16);
-    job.batch = 64;
-    job.bounds.shape.micro_batch = {8};
+    job.batch = 80;
+    job.bounds.shape.micro_batch = {10};
     job.bounds.recomputation.what = {plan::Recompute::none};
     job.bounds.compression.activations = {how};
     return search(testing::model("gpt2-774m"), cluster, job, pricing, {.top = 1}).plans;
@@ -162,7 +162,7 @@ TEST(CompressionInTheSearch, FitsMoreWhereActivationsWaitInFewerBits) {
   const auto saved = [](const cost::Prediction& p) { return p.memory.front().by_purpose.at("activations"); };
   const auto full = found(0, ActivationEncoding::none), narrow = found(0, ActivationEncoding::fp8);
   ASSERT_FALSE(full.empty() || narrow.empty());
-  EXPECT_GT(saved(full.front()), 0.35 * full.front().memory_peak_bytes) << "the case is to be one of activations";
+  EXPECT_GT(saved(full.front()), 0.4 * full.front().memory_peak_bytes) << "the case is to be one of activations";
   EXPECT_LT(saved(narrow.front()), 0.65 * saved(full.front()));
   EXPECT_GT(saved(narrow.front()), 0.5 * saved(full.front()));
   const double between = (full.front().memory_peak_bytes + narrow.front().memory_peak_bytes) / 2;

@@ -45,7 +45,7 @@ TEST(Unstated, ADegreeFollowsFromTheDevicesAndTheOthers) {
   EXPECT_EQ(setup("dp: 16, global_batch: 64").tensor, 1) << "all devices are replicas";
   const sim::Setup sharded = setup("zero_stage: 3, global_batch: 64");
   EXPECT_EQ(sharded.data, 16);
-  EXPECT_THAT(sharded.assumed, Contains("no tensor parallelism"));
+  EXPECT_THAT(sharded.assumed, Contains("filled in: no tensor parallelism"));
   EXPECT_EQ(setup("tp: 3, pp: 2, global_batch: 64").data, std::nullopt) << "16 devices are no multiple of 6";
   EXPECT_EQ(setup("pp: 2, global_batch: 64").data, std::nullopt) << "tensor 1, 2, 4 or 8";
   EXPECT_EQ(setup("zero_stage: 3, dp: 4, global_batch: 64").tensor, 4) << "the row says that not all are replicas";
@@ -81,19 +81,19 @@ TEST(Unstated, AnOpenMicroBatchIsHalvedUntilItFits) {
   const cost::Validation v = validate({row(wide + "global_batch: 64, iter_time_s: 5")}, library());
   ASSERT_EQ(v.rows.size(), 1U);
   EXPECT_THAT(v.rows[0].notes, Contains(HasSubstr("micro-batches of ")));
-  EXPECT_THAT(v.rows[0].notes, Not(Contains("micro-batches of 8"))) << "40 layers of 8 sequences do not fit";
+  EXPECT_THAT(v.rows[0].notes, Not(Contains("filled in: micro-batches of 8"))) << "40 layers of 8 sequences do not fit";
   Row died = row(wide + "global_batch: 64");
   died.setup.kind = kOutOfMemory;
   const cost::Validation other = validate({died}, library());
   ASSERT_EQ(other.rows.size(), 1U);
-  EXPECT_THAT(other.rows[0].notes, Contains("micro-batches of 8")) << "it died";
+  EXPECT_THAT(other.rows[0].notes, Contains("filled in: micro-batches of 8")) << "it died";
 }
 
 TEST(Unstated, HeadsHave128ColumnsWhereThatDividesThem) {
   sim::Setup open = setup("layers: 24, hidden: 2048, tp: 2, pp: 1, dp: 8, global_batch: 64");
   take_shape(open, {});
   EXPECT_EQ(open.heads, 16);
-  EXPECT_THAT(open.assumed, Contains("16 heads, of 128 columns"));
+  EXPECT_THAT(open.assumed, Contains("filled in: 16 heads, of 128 columns"));
   sim::Setup narrow = setup("layers: 24, hidden: 1600, tp: 1, pp: 1, dp: 16, global_batch: 64");
   take_shape(narrow, {});
   EXPECT_EQ(narrow.heads, 25);
@@ -115,7 +115,7 @@ TEST(Unstated, AModelOfTheCatalogueGivesItsShape) {
   take_shape(named, library().models);
   EXPECT_EQ(named.layers, 32);
   EXPECT_EQ(named.catalogued, "llama3-8b");
-  EXPECT_THAT(named.assumed, Contains("the shape of llama3-8b"));
+  EXPECT_THAT(named.assumed, Contains("filled in: the shape of llama3-8b"));
   sim::Setup stated = setup(kShape + "model: llama3-8b, tp: 2, pp: 1, dp: 8, global_batch: 64");
   take_shape(stated, library().models);
   EXPECT_EQ(stated.layers, 24) << "what a row states stays";
@@ -124,14 +124,18 @@ TEST(Unstated, AModelOfTheCatalogueGivesItsShape) {
   take_shape(scaled, library().models);
   EXPECT_EQ(scaled.catalogued, "") << "another width than the catalogue's";
   EXPECT_EQ(scaled.heads, 16);
+}
+
+TEST(Unstated, AFamilyThatIsOpenIsTheNamedModelsWhateverElseTheRowStates) {
   const auto seconds = [](const std::string& keys) {
-    return validate({row(keys + "tp: 2, pp: 1, dp: 8, global_batch: 64, micro_batch: 1, recompute_kind: full, "
-                                "iter_time_s: 9")},
-                    library())
-        .rows.at(0)
-        .predicted_s;
+    Row one = row(keys + "tp: 2, pp: 1, dp: 8, global_batch: 64, micro_batch: 1, recompute_kind: full, iter_time_s: 9");
+    one.setup.family.clear();
+    one.setup.vocab.reset();
+    return validate({one}, library()).rows.at(0).predicted_s;
   };
-  EXPECT_GT(seconds("model: Llama 3.1 8B, "), 0);
+  const double named = seconds("model: Llama 3.1 8B, ");
+  EXPECT_EQ(seconds("model: llama3-8b, layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn_hidden: 14336, "), named);
+  EXPECT_NE(seconds("layers: 32, hidden: 4096, heads: 32, "), named) << "nobody says what it is";
 }
 
 TEST(Unstated, AThroughputIsAStepTime) {

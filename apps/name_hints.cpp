@@ -30,8 +30,8 @@ std::string small_letters(std::string text) {
   return text;
 }
 
-/// Clusters, those with the device that the name has in it, a word with letters and digits or its end: a `dgx-h100` or
-/// `dgxh100` is rather a `hgx-h100` than a `dgx-a100`. All of them if none has.
+/// The clusters with the device that is a word of the name, or ends one: by `dgx-h100` or `dgxh100` people mean
+/// `hgx-h100` rather than `dgx-a100`. All clusters if none has it.
 std::vector<std::string> with_its_device(const std::string& name, const std::vector<std::string>& names,
                                          const std::function<std::string(const std::string&)>& device_of) {
   std::vector<std::string> devices;

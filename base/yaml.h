@@ -82,7 +82,7 @@ class Cursor {
 
   /// Reports E0103 for each key that has not been read, in this map and in every visited map below it.
   void finish() const;
-  /// Reports E0103 at a key of this map, if it has the key, and ignores what is below. Not one of the known keys.
+  /// Reports E0103 at a key of this map, if there, and ignores its value. The key does not count as a known one.
   void refuse(const std::string& key, const std::string& help) const;
   /// Marks this whole subtree as read (for parts that another room reads).
   void ignore() const;

@@ -1,4 +1,4 @@
-/// Bytes of layers, and their price.
+/// Counts the bytes that layers copy, and prices them.
 #include "cost/estimate/least_copies.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace orrery::cost {
 
 namespace {
 
-/// Bytes that passes over a layer copy for one micro-batch at least.
+/// Bytes that the passes over a layer copy at least, for one micro-batch.
 struct LayerCopies {
   double saved = 0, back = 0;        ///< activations that leave in forward and come back in backward
   double forward = 0, backward = 0;  ///< parameters that come for either
@@ -23,7 +23,7 @@ LayerCopies copies_of(const LayerCosts& layer, const plan::PlanSpec& spec) {
   for (const LifeId i : layer.lives.keys()) {
     if (spec.offload.activations == plan::Space::device || i == layer.y || !crosses(layer, i)) continue;
     const Life& life = layer.lives[i];
-    // An arena rounds up, a copy does not.
+    // An arena rounds sizes up, a copy does not.
     const double bytes = (life.encoded > 0 ? life.encoded : life.bytes) - static_cast<double>(plan::kAlignment);
     out.saved += std::max(0.0, bytes);
     if (!waits_for_weights(layer, i)) out.back += std::max(0.0, bytes);
@@ -51,10 +51,10 @@ LayerCopies copies_of(const LayerCosts& layer, const plan::PlanSpec& spec) {
   return out;
 }
 
-/// Bytes that come for the layers of a pass.
+/// Bytes that are fetched for the layers of a pass.
 struct Fetched {
-  double all = 0, later = 0;  ///< later: not before its first operator
-  double blocks_at_once = 0;  ///< how many more blocks are fetched before
+  double all = 0, later = 0;  ///< later: those that are fetched after the pass's first operator began
+  double blocks_at_once = 0;  ///< how many more blocks may be fetched before it
   void add(double bytes, double count, bool block) {
     all += count * bytes;
     if (!block) return;  // an end of the model may be the first to run
@@ -76,7 +76,7 @@ std::vector<StageProgram::Copies> least_copies(const plan::Plan& plan, plan::Sta
     const bool head = chunks[c].back().costs->kind == models::LayerKind::head;
     std::int64_t staying =
         leaves ? staying_blocks(spec, stage, static_cast<int>(c), head, plan.micro_batches(), moves) : 0;
-    // Parameters that are gathered come one layer earlier.
+    // Parameters that are gathered are fetched one layer earlier.
     const double at_once = spec.offload.prefetch + 1 + (zero_of(spec) == 3 ? 1 : 0);
     double saved = 0, added = 0;
     Fetched backward{.blocks_at_once = at_once}, forward{.blocks_at_once = at_once};

@@ -1,5 +1,5 @@
 #pragma once
-/// What plans that keep something outside the device copy at least. Private to cost/.
+/// A lower bound on the copies of plans that keep something outside the device. Private to cost/.
 #include <vector>
 
 #include "cost/estimate/memory.h"
@@ -9,8 +9,8 @@
 
 namespace orrery::cost {
 
-/// By chunk, in the direction that takes longest. When a pass computes, what the one before it sent out has left; but
-/// what is fetched for its first layers comes meanwhile. `chunks`: the stage's layers.
+/// By chunk, in the slower direction. Everything that a pass sends out has left before the next pass computes, but what
+/// the next pass fetches for its first layers may arrive in the meantime. `chunks`: the stage's layers.
 [[nodiscard]] std::vector<StageProgram::Copies> least_copies(const plan::Plan& plan, plan::StageId stage,
                                                              const std::vector<std::vector<LayerRun>>& chunks,
                                                              const Lockstep& prices, MovesMemo& moves);

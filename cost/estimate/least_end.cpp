@@ -71,7 +71,7 @@ const PassProgram& last_backward(const ChunkPrograms& chunk, bool once) {
 }  // namespace
 
 std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
-  std::vector<double> out, copied;  // copied: with copies, of which the last ones may end behind the last gradient
+  std::vector<double> out, copied;  // copied: with copies, the last of which may end after the last gradient
   const ChunkPrograms* before = nullptr;
   Ticks way = 0, of_chunk = 0;
   const std::int64_t passes = spec.stages.mirrors() ? micro_batches / 2 : micro_batches;

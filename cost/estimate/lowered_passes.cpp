@@ -1,4 +1,4 @@
-/// Lowered blocks, with what their equal layers repeat.
+/// Turns lowered blocks into programs, and repeats the steps of equal layers.
 #include "cost/estimate/lowered_passes.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Layers one_by_one(const std::vector<LayerRun>& runs) {
   return out;
 }
 
-/// The longest stretch of layers that are equal to those `period` further.
+/// The longest stretch in which each layer equals the one `period` layers later.
 struct Stretch {
   std::size_t begin = 0, end = 0;
 };
@@ -46,7 +46,7 @@ Stretch repeating(const Layers& layers, std::size_t period) {
 }  // namespace
 
 FewLayers few_of(const Layers& layers, int ahead) {
-  // So far the ends of a pass reach: what is fetched ahead, what stays, what waits for the next layer.
+  // Layers this near to an end of the pass differ from the rest: prefetching, activations that stay, waits.
   const std::size_t reach = static_cast<std::size_t>(ahead) + 3;
   constexpr std::size_t kLongest = 8;
   FewLayers out;
@@ -71,7 +71,7 @@ FewLayers few_of(const Layers& layers, int ahead) {
 
 namespace {
 
-/// One block, with what its equal layers repeat.
+/// One lowered block as a program, with the steps of equal layers repeated.
 class LoweredBlock {
  public:
   struct Read {
@@ -89,7 +89,7 @@ class LoweredBlock {
         if (step.kind == StepKind::recv) inputs_.push_back(step.target.buffer);
   }
 
-  /// `kind`: a pass. False: the layers that are there do not repeat themselves.
+  /// `kind`: which pass. Returns false if the kept layers do not repeat their steps.
   [[nodiscard]] bool write(const plan::Block& block, Kind kind, const PassSurroundings& around) {
     LoweredSteps steps(lowered_.schedule, around.pricing, around.groups, messages(kind, around), inputs_);
     std::vector<std::size_t> begins(few_.kept.size(), kNone);  // by kept layer: its first compute step
@@ -132,7 +132,7 @@ class LoweredBlock {
     return out;
   }
 
-  /// The layer of a compute step, among the kept ones; kNone: of none.
+  /// The kept layer that a compute step belongs to, or kNone.
   std::size_t layer_of(const Step& step, Kind kind) {
     const bool passes = step.phase == plan::Phase::forward || step.phase == plan::Phase::backward ||
                         step.phase == plan::Phase::recompute;
@@ -157,7 +157,7 @@ class LoweredBlock {
     }
   }
 
-  /// Puts in what layers repeat. `begins`: by kept layer.
+  /// Inserts the steps of the layers that were left out. `begins`: the first step of each kept layer.
   bool repeat(const std::vector<std::size_t>& begins, bool forward) {
     const std::size_t p = few_.period, gap = few_.gap;
     const std::array<std::size_t, 3> at =
@@ -198,10 +198,10 @@ class LoweredBlock {
   const FewLayers& few_;
   std::int64_t first_;
   std::vector<plan::BufferId> inputs_;
-  bool begun_ = false;  ///< a block of the model has
+  bool begun_ = false;  ///< the pass has reached a block of the model
 };
 
-/// The chunk's programs from what has been lowered.
+/// All of a chunk's programs, from its lowered blocks.
 class LoweredChunkPasses {
  public:
   LoweredChunkPasses(const LoweredChunk& of, const Layers& layers, const FewLayers& few,
@@ -213,7 +213,7 @@ class LoweredChunkPasses {
         class_(lowered.schedule.classes.front()),
         around_(around) {}
 
-  /// None: the layers that are there do not repeat themselves.
+  /// Nothing if the kept layers do not repeat their steps.
   std::optional<ChunkPrograms> write() {
     ChunkPrograms out;
     if (!pass(Kind::forward, out.forward, nullptr, nullptr, around_.begun ? &out.first : nullptr)) return std::nullopt;
@@ -250,7 +250,7 @@ class LoweredChunkPasses {
   bool write(std::int32_t number, Kind kind, PassProgram& out, PassProgram* begun = nullptr) {
     LoweredBlock block(lowered_, layers_, few_, of_.plan.first_layer(of_.stage, of_.chunk));
     if (!block.write(class_.blocks[static_cast<std::size_t>(number)], kind, around_)) return false;
-    // Where passes are split, only the last step needs memory that a message holds.
+    // In a split backward pass only the last step needs the memory that a message holds.
     const bool late = kind != Kind::forward && around_.spec.stages.splits_backward();
     const auto compute = [](const PassStep& step) { return step.kind == PassStep::Kind::compute; };
     if (late) {
@@ -264,7 +264,7 @@ class LoweredChunkPasses {
     return true;
   }
 
-  /// The same pass as the step's first one, which waits for gathers that have begun with the step.
+  /// The same pass at the start of a training step, where it waits for gathers that began with the step.
   [[nodiscard]] PassProgram behind_gathers(const LoweredBlock& block) const {
     PassProgram out = block.program;
     out.steps.clear();
@@ -299,7 +299,7 @@ class LoweredChunkPasses {
   const PassSurroundings& around_;
 };
 
-/// Numbers of kept blocks, of a chunk of which these layers are kept.
+/// The numbers of a chunk's kept blocks, without its embedding and head.
 std::vector<std::int64_t> blocks_of(const FewLayers& few, const Layers& layers) {
   std::vector<std::int64_t> out;
   const std::size_t first = layers.front()->kind == models::LayerKind::embedding ? 1 : 0;
@@ -322,7 +322,7 @@ ChunkPrograms lowered_passes(const LoweredChunk& chunk, const std::vector<std::v
     FewLayers few;
     const Layers layers = one_by_one(chunks[number]);
     for (std::size_t c = 0; c < chunks.size(); ++c) {
-      // Where an order folds, the stage's chunks need no message between them, and may share a tied table.
+      // In a folded order the stage's chunks exchange no messages with each other, and may share a tied table.
       if (c != number && !spec.stages.folds()) continue;
       const Layers of_chunk = one_by_one(chunks[c]);
       const FewLayers few_of_chunk = few_of(of_chunk, all ? static_cast<int>(of_chunk.size()) : chunk.ahead);
@@ -350,8 +350,8 @@ std::shared_ptr<const ChunkPrograms> LoweredMemo::of(const plan::Plan& plan, pla
           plan.rank(stage, 0, 0) % std::max(1, around.pricing.cluster().devices_per_node),
           {spec.receives(stage, chunk, true), spec.sends(stage, chunk, true), spec.receives(stage, chunk, false),
            spec.sends(stage, chunk, false)}};
-  // Of a folded order, what else the stage has matters, of a mirrored one the way to its image, and gathers that have
-  // begun have numbers.
+  // Not remembered: folded orders depend on the stage's other chunks, mirrored ones on the route to their image, and
+  // gathers that began with the step have numbers of their own.
   const bool alone = spec.stages.folds() || spec.stages.mirrors() || around.begun != nullptr;
   const auto known = std::ranges::find(known_, key, &Known::key);
   if (!alone && known != known_.end()) return known->programs;

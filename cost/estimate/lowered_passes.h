@@ -1,7 +1,7 @@
 #pragma once
-/// The passes of a chunk that keeps something outside the device: its lowered blocks (plan::lower_passes), as steps of
-/// a rank's clock. Which copies wait for which messages and operators follows from the buffers that the steps use. Of
-/// many equal layers a few are lowered; what they repeat is then repeated. Private to cost/estimate/.
+/// The passes of a chunk that keeps something outside the device, taken from its lowered blocks (plan::lower_passes) as
+/// steps of a rank's clock. The buffers that steps use decide which copies wait for which messages and operators. Of
+/// many equal layers only a few are lowered, and the steps that repeat are copied. Private to cost/estimate/.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@ namespace orrery::cost {
 /// Which of a chunk's layers are lowered, in forward order.
 struct FewLayers {
   std::vector<std::size_t> kept;
-  /// The others are `times` times the `period` layers ahead of kept layer `gap`.
+  /// Layers left out: the `period` layers before kept layer `gap`, `times` more times.
   std::size_t gap = 0, period = 0;
   std::int64_t times = 0;
 };
@@ -35,7 +35,7 @@ struct LoweredChunk {
 [[nodiscard]] ChunkPrograms lowered_passes(const LoweredChunk& chunk, const std::vector<std::vector<LayerRun>>& chunks,
                                            const PassSurroundings& around);
 
-/// The same, of whose chunks most are alike in a plan.
+/// Remembers programs, because most chunks of a plan are alike.
 class LoweredMemo {
  public:
   [[nodiscard]] std::shared_ptr<const ChunkPrograms> of(const plan::Plan& plan, plan::StageId stage, int chunk,
@@ -43,7 +43,7 @@ class LoweredMemo {
                                                         const PassSurroundings& around, MovesMemo& moves);
 
  private:
-  /// What a chunk's passes depend on besides their plan.
+  /// What a chunk's passes depend on besides the plan.
   struct Key {
     std::vector<LayerRun> layers;
     std::int64_t staying = 0;

@@ -1,4 +1,4 @@
-/// Steps, one by one.
+/// Translates lowered steps one by one.
 #include "cost/estimate/lowered_steps.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
-/// Lowered steps of one rank as those of its clock: each waits for what the rules of plan/schedule/waits.h say, by the
-/// buffers that it uses. Private to cost/estimate/.
+/// One rank's lowered steps as steps of its clock. What a step waits for follows from the buffers that it uses, by the
+/// rules of plan/schedule/waits.h. Private to cost/estimate/.
 #include <array>
 #include <cstddef>
 #include <deque>
@@ -18,7 +18,7 @@
 
 namespace orrery::cost {
 
-/// What a step's message does not say of its price.
+/// Prices that the schedule's messages do not carry.
 struct MessagesOfLayers {
   std::vector<double> exchanges = {};  ///< seconds of layers' all-to-alls, in the order of the steps
   double host = 0;                     ///< seconds to issue a message of the tensor group
@@ -39,10 +39,10 @@ class LoweredSteps {
         of_layers_(std::move(messages)),
         inputs_(std::move(inputs)) {}
 
-  /// Compute, a collective or a copy: what stages send each other is not of one rank.
+  /// `step`: compute, a collective or a copy. Messages between stages concern more than one rank.
   void write(const plan::Step& step);
   [[nodiscard]] PassWriter& out() { return out_; }
-  /// The first step that reads an input; the number of steps: none has.
+  /// The first step that reads an input, or the number of steps if none does.
   [[nodiscard]] std::size_t input() const { return input_.value_or(out_.size()); }
   /// Whether all exchanges have been written.
   [[nodiscard]] bool exchanged_all() const { return next_ == of_layers_.exchanges.size(); }
@@ -55,7 +55,7 @@ class LoweredSteps {
   [[nodiscard]] plan::BufferUses uses(const plan::Step& step) const { return {&class_, &step, -1}; }
   void compute(const plan::Step& step);
   void begin(const plan::Step& step);
-  /// Whether it does.
+  /// Whether the step reads an input; notes the first one that does.
   bool reads_input(const plan::Step& step);
   [[nodiscard]] const std::vector<int>& members(plan::GroupId group);
   [[nodiscard]] double seconds(const plan::Step& step);

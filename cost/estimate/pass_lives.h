@@ -12,8 +12,8 @@
 namespace orrery::cost {
 
 /// A chunk of a stage's layers. `staying`: the number of blocks at its top that keep on the device what other blocks
-/// send to the host (offload.h). `frees_head`: what its head keeps for backward (logits) goes as backward leaves the
-/// head, before blocks need memory of their own, as a framework frees tensors; an arena's slab stays.
+/// send to the host (offload.h). `frees_head`: what the head keeps for backward (logits) is freed
+/// before the blocks run backward, as a framework frees tensors; in an arena its slab stays.
 struct ChunkPlace {
   plan::StageId stage;
   int chunk = 0;

@@ -85,7 +85,7 @@ bool SharedStreams::idle() const {
   return true;
 }
 
-// With a message are needed those before it on its stream and those that it waits for.
+// A message needs those before it on its stream, and those that it waits for.
 void SharedStreams::need(Place place, Ticks now) {
   for (std::size_t& i = needed_[place.stream]; i <= place.number; ++i) {
     Message& message = all_[place.stream][i];

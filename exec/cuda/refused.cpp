@@ -1,6 +1,5 @@
-// What CPU ranks alone have so far: mixers that keep a state, short convolutions,
-// gates of attention's output, xIELU, sinks, and values of
-// a width of their own.
+// What runs on CPU ranks alone so far: mixers that keep a state, short convolutions, gates of attention's output,
+// xIELU, sinks, and values that are narrower or wider than keys.
 #include <fmt/core.h>
 
 #include "exec/cuda/call.h"
@@ -13,7 +12,7 @@ void refuse_on_cuda(const models::Op& op) {
                 FailureKind::environment);
 }
 
-// Sinks stand behind what these operators have without.
+// With sinks these operators have one operand more.
 void refuse_attention(const models::Op& op) {
   const bool backward = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
   const bool ring = op.kind == models::OpKind::ring_attention || op.kind == models::OpKind::ring_attention_grad;

@@ -439,7 +439,7 @@ Result<Subject> Translator::translate(const Setup& row) {
 }
 
 Result<Subject> Translator::translate_halving(Setup& given) {
-  // A compiler repeats what does not fit. A run that died had a micro-batch that was too large, so its is not halved.
+  // A compiler recomputes what does not fit. The micro-batch of a run that died is not halved: it was too large.
   const auto needs_less = [&](const Subject& one) {
     return given.kind == "training" && cost::number_of(one.pricing->stack(), "stack.rematerializes", 0) == 0 &&
            outgrows(one);

@@ -63,7 +63,7 @@ void take_split(Setup& s) {
   rest("pipeline", s.pipeline, s.data, s.tensor);
 }
 
-/// The batch of a replica in micro-batches of its size.
+/// Divides a replica's batch into micro-batches.
 void take_micro_batch(Setup& s) {
   const auto replica = over(s.batch, *s.data);
   if (!replica) {

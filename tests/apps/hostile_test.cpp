@@ -144,6 +144,10 @@ struct Bomb {
   std::function<std::string()> text;  ///< made when it is wanted: all of them at once would count as ours
 };
 
+void PrintTo(const Bomb& bomb, std::ostream* out) {
+  *out << bomb.name;
+}
+
 class HostileText : public ::testing::TestWithParam<Bomb> {};
 
 TEST_P(HostileText, IsRefusedInLittleMemory) {

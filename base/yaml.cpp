@@ -325,6 +325,14 @@ std::vector<std::string> Cursor::keys() const {
   return all;
 }
 
+std::vector<std::string> Cursor::unread() const {
+  std::vector<std::string> all;
+  if (!is_map()) return all;
+  for (const auto& entry : node_->entries)
+    if (!entry.read) all.push_back(entry.key);
+  return all;
+}
+
 std::vector<Cursor> Cursor::items() const {
   std::vector<Cursor> all;
   if (node_) node_->as_list = true;

@@ -80,6 +80,8 @@ class Cursor {
   /// One of `choices`; returns its index, or `fallback` after E0106 with a suggestion.
   [[nodiscard]] int choice(const std::vector<std::string>& choices, int fallback = 0) const;
 
+  /// The keys of a map for which no reader has asked, in file order.
+  [[nodiscard]] std::vector<std::string> unread() const;
   /// Reports E0103 for each key that has not been read, in this map and in every visited map below it.
   void finish() const;
   /// Reports E0103 at a key of this map, if there, and ignores its value. The key does not count as a known one.
@@ -121,6 +123,8 @@ class Document {
   [[nodiscard]] static Document recording(std::string_view text, std::string file);
   /// What readers have asked for so far, as JSON Schema (draft 7). Call it before close().
   [[nodiscard]] std::string schema() const;
+  /// The paths of the maps in which readers have asked for `key`, by depth; of a recording document.
+  [[nodiscard]] std::vector<std::string> maps_with(std::string_view key) const;
   /// Calls finish() on the root, then returns all findings if any of them is an error.
   [[nodiscard]] Diagnostics close() const;
 

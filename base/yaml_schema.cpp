@@ -49,6 +49,11 @@ ordered_json schema_of(const Node& node) {
   return any_of(std::move(ways));
 }
 
+struct WantedMap {
+  std::string path;
+  const Node* map;
+};
+
 }  // namespace
 
 void expect(Cursor::Node& node, std::string schema) {
@@ -65,6 +70,19 @@ Document Document::recording(std::string_view text, std::string file) {
 
 std::string Document::schema() const {
   return schema_of(*root_.node_).dump();
+}
+
+std::vector<std::string> Document::maps_with(std::string_view key) const {
+  std::vector<std::string> found;
+  std::vector<WantedMap> maps = {{"", root_.node_.get()}};  // level by level
+  for (std::size_t i = 0; i < maps.size(); ++i) {
+    const WantedMap here = maps[i];
+    for (const Node::Wanted& one : here.map->wanted) {
+      if (one.key == key) found.push_back(here.path);
+      maps.push_back({here.path.empty() ? one.key : here.path + "." + one.key, one.value.get()});
+    }
+  }
+  return found;
 }
 
 }  // namespace orrery::base

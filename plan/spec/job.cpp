@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -368,7 +369,9 @@ std::int64_t sequences_in(const Cursor& batch) {
   return 1;
 }
 
-Job read_job(const Cursor& at) {
+namespace {
+
+Job read_keys(const Cursor& at) {
   Job job;
   name_keys(at, "");
   job.model = name_in(at.at("model"), "model");
@@ -392,6 +395,19 @@ Job read_job(const Cursor& at) {
   job.bounds = read_bounds(at.optional("plan"));
   job.expert_loads = read_loads(at.optional("expert_loads"));
   job.training = read_training(at.optional("training"));
+  return job;
+}
+
+}  // namespace
+
+Job read_job(const Cursor& at) {
+  Job job = read_keys(at);
+  const Cursor training = at.optional("training");
+  const std::array<Cursor, 4> maps = {at, at.optional("plan"), training, training.optional("optimizer")};
+  if (std::ranges::all_of(maps, [](const Cursor& map) { return map.unread().empty(); })) return job;
+  const base::Document known = base::Document::recording("{}", "a job");
+  (void)read_keys(known.root());
+  for (const Cursor& map : maps) name_misplaced(map, known);
   return job;
 }
 

@@ -1,12 +1,11 @@
-// Two tables of words, and their lookup.
+// Two tables of words, and their lookup; keys in the wrong map.
 #include "plan/spec/synonyms.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
-
-#include "plan/spec/fields.h"
 
 namespace orrery::plan {
 namespace {
@@ -125,18 +124,26 @@ std::string upper(std::string text) {
   return text;
 }
 
-/// Reports keys of `plan:`, in our words or in others', that stand at the top of a job.
+/// `{training: {optimizer: {learning_rate: 1e-4}}}`, without the outer braces.
+std::string nested(std::string_view path, std::string inner) {
+  while (!path.empty()) {
+    const std::size_t dot = path.rfind('.');
+    const std::string_view last = path.substr(dot == path.npos ? 0 : dot + 1);
+    inner = fmt::format("{}: {{{}}}", last, inner);
+    path = path.substr(0, dot == path.npos ? 0 : dot);
+  }
+  return inner;
+}
+
+/// Reports other tools' words for keys of `plan:` that stand at the top of a job.
 void name_keys_of_plan(const base::Cursor& job) {
-  const auto misplaced = [&](const std::string& key, const std::string& ours) {
-    const std::string value = ours.find(':') == ours.npos ? ": " + job.optional(key).scalar_text() : std::string();
-    job.refuse(key, fmt::format("it belongs in `plan`: `plan: {{{}{}}}`", ours, value));
-  };
-  for_each_field(kChosenFields, [&](const auto& field) {
-    if (*field.group == '\0' && job.has(field.key)) misplaced(field.key, field.key);
-  });
   for (const Key& one : kKeys)
     for (const std::string& key : {std::string(one.other), upper(one.other)})
-      if (one.map == std::string("plan") && job.has(key)) misplaced(key, one.ours);
+      if (one.map == std::string("plan") && job.has(key)) {
+        const std::string_view ours = one.ours;
+        const std::string value = ours.find(':') == ours.npos ? ": " + job.optional(key).scalar_text() : std::string();
+        job.refuse(key, fmt::format("it belongs in `plan`: `plan: {{{}{}}}`", ours, value));
+      }
 }
 
 }  // namespace
@@ -148,6 +155,21 @@ void name_keys(const base::Cursor& map, const std::string& name) {
     for (const std::string& key : {std::string(one.other), upper(one.other)}) {
       if (name == one.map) map.refuse(key, fmt::format("here it is called `{}`", one.ours));
     }
+}
+
+void name_misplaced(const base::Cursor& map, const base::Document& known) {
+  for (const std::string& key : map.unread()) {
+    std::vector<std::string> places = known.maps_with(key);
+    std::erase_if(places, [&](const std::string& place) { return place.empty() || place == map.path(); });
+    if (places.empty()) continue;
+    const auto depth = [](const std::string& place) { return std::count(place.begin(), place.end(), '.'); };
+    std::erase_if(places, [&, least = depth(places.front())](const std::string& one) { return depth(one) > least; });
+    const std::string value = map.optional(key).scalar_text();
+    std::vector<std::string> ways;
+    for (const std::string& place : places)
+      ways.push_back(fmt::format("`{}`", nested(place, fmt::format("{}: {}", key, value.empty() ? "…" : value))));
+    map.refuse(key, fmt::format("it belongs in `{}`: {}", fmt::join(places, "` or `"), fmt::join(ways, " or ")));
+  }
 }
 
 bool is_other_word(const base::Cursor& value, const std::string& key) {

@@ -42,6 +42,22 @@ TEST(Synonyms, KeysOfThePlanAtTheTopOfAJobAreToldWhereTheyBelong) {
   EXPECT_THAT(said("plan: {recomputation: full}\n"), HasSubstr("here it is called `recompute`"));
 }
 
+TEST(Synonyms, AKeyInAnotherMapIsToldWhereItBelongs) {
+  using ::testing::HasSubstr;
+  using ::testing::Not;
+  EXPECT_THAT(said("seed: 1\n"), HasSubstr("it belongs in `training`: `training: {seed: 1}`"));
+  EXPECT_THAT(said("learning_rate: 1e-4\n"),
+              HasSubstr("it belongs in `training.optimizer`: `training: {optimizer: {learning_rate: 1e-4}}`"));
+  EXPECT_THAT(said("lora: {rank: 16}\n"), HasSubstr("`training: {lora: …}`"));
+  EXPECT_THAT(said("plan: {optimizer: {name: lion}}\n"), HasSubstr("it belongs in `training`"));
+  EXPECT_THAT(said("training: {micro_batch: 1}\n"), HasSubstr("it belongs in `plan`: `plan: {micro_batch: 1}`"));
+  EXPECT_THAT(said("training: {optimizer: {steps: 3}}\n"), HasSubstr("it belongs in `training`"));
+  const std::string twice = said("data: 4\n");
+  EXPECT_THAT(twice, HasSubstr("it belongs in `plan` or `training`: `plan: {data: 4}` or `training: {data: 4}`"));
+  EXPECT_EQ(twice.find("E0103"), twice.rfind("E0103")) << twice;
+  EXPECT_THAT(said("colour: red\n"), Not(HasSubstr("it belongs")));
+}
+
 TEST(Synonyms, ABatchInTokensAndAMapForANameAreToldWhatIsMeant) {
   using ::testing::HasSubstr;
   const auto job = [](const std::string& text) {

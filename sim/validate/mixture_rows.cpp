@@ -36,7 +36,7 @@ bool has_word(const std::string& text, const char* word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-bool says(const std::string& text, const char* part) {
+bool contains(const std::string& text, const char* part) {
   return small_letters(text).find(part) != std::string::npos;
 }
 
@@ -74,7 +74,7 @@ constexpr Recipe kRecipes[] = {
 const Recipe* recipe_of(const Setup& s) {
   const std::string model = models::letters_of(s.model);
   for (const Recipe& known : kRecipes)
-    if (says(s.framework, known.framework) && model.rfind(known.model, 0) == 0 &&
+    if (contains(s.framework, known.framework) && model.rfind(known.model, 0) == 0 &&
         s.gpu_type.rfind(known.device, 0) == 0)
       return &known;
   return nullptr;
@@ -137,7 +137,7 @@ plan::Modules modules_of(const Setup& s, const models::Model& model) {
                                                      : true;
     if (there && has_word(s.recompute_modules, word)) out = out.with(one);
   }
-  return says(s.recompute_modules, "core") ? out.with(Module::core) : out;
+  return contains(s.recompute_modules, "core") ? out.with(Module::core) : out;
 }
 
 std::vector<cost::Parameter> numbers_of_row(const Setup& s) {
@@ -147,21 +147,21 @@ std::vector<cost::Parameter> numbers_of_row(const Setup& s) {
   };
   const std::string told = s.section + " " + s.overlap;
   const Recipe* known = recipe_of(s);
-  add("stack.exchange_two_hop", says(told, "deepep") || says(told, "hybridep") || (known && known->two_hop),
+  add("stack.exchange_two_hop", contains(told, "deepep") || contains(told, "hybridep") || (known && known->two_hop),
       "the row's words, or its recipe's");
   add("stack.exchange_hidden",
-      (says(s.overlap, "1f1b") && (says(s.overlap, "all-to-all") || says(s.overlap, "a2a"))) ||
+      (contains(s.overlap, "1f1b") && (contains(s.overlap, "all-to-all") || contains(s.overlap, "a2a"))) ||
           (known && known->hidden),
       "the row's words, or its recipe's");
-  add("stack.graphed", says(told, "cuda graph") || (known && known->graphed), "the row's words, or its recipe's");
+  add("stack.graphed", contains(told, "cuda graph") || (known && known->graphed), "the row's words, or its recipe's");
   add("stack.groups_unfused", known && known->unfused, "its recipe's");
   return out;
 }
 
 double imbalance_of(const Setup& s, std::vector<std::string>& notes) {
   const std::int64_t experts = s.experts.value_or(1), ranks = s.expert.value_or(1);
-  const bool forced = says(s.routing, "force");
-  if (ranks < 2 || experts % ranks != 0 || forced || !says(s.routing, "dropless")) return 1;
+  const bool forced = contains(s.routing, "force");
+  if (ranks < 2 || experts % ranks != 0 || forced || !contains(s.routing, "dropless")) return 1;
   notes.push_back(fmt::format("experts loaded by Zipf's law, exponent {}", kUntrainedZipf));
   const plan::ExpertLoads untrained{.zipf = kUntrainedZipf, .from = {}, .layers = {}};
   return plan::fullest_of(untrained, {.count = experts, .chosen = s.experts_per_token.value_or(2)},

@@ -1,4 +1,4 @@
-// Finds the command that trains, and gathers its settings; the frameworks' tables read them.
+// Gathers the settings of a run's files; the frameworks' tables read them.
 #include "plan/frameworks/import.h"
 
 #include <fmt/format.h>
@@ -7,274 +7,15 @@
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "models/read/read.h"
 #include "plan/frameworks/flatten.h"
-#include "plan/frameworks/launched.h"
-#include "plan/frameworks/shell.h"
+#include "plan/frameworks/launch_script.h"
+#include "plan/frameworks/nemo.h"
 
 namespace orrery::plan {
 namespace {
-
-constexpr std::size_t kMostScript = std::size_t{1} << 20;
-
-base::Diagnostic run_problem(const char* code, const base::Location& where, std::string message, std::string help) {
-  return {base::Severity::error, code, where, std::move(message), std::move(help), {}};
-}
-
-std::string file_name(const std::string& path) {
-  return path.substr(path.find_last_of('/') + 1);  // npos + 1 is 0
-}
-
-bool begins_flag(const std::string& word) {
-  return word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2])) != 0;
-}
-
-const std::set<std::string_view>& megatron_keys() {
-  static const std::set<std::string_view> all = [] {
-    std::set<std::string_view> out;
-    for (const Setting& one : megatron_settings_table()) out.insert(one.key);
-    return out;
-  }();
-  return all;
-}
-
-int known_flags(const std::vector<TracedText>& words) {
-  int out = 0;
-  for (const TracedText& one : words)
-    if (begins_flag(one.text)) out += megatron_keys().contains(one.text.substr(2, one.text.find('=') - 2)) ? 1 : 0;
-  return out;
-}
-
-/// Arguments of torchrun, deepspeed, srun and mpirun, which stand before the program.
-const std::set<std::string, std::less<>> kLauncher = {"nproc_per_node",
-                                                      "nproc-per-node",
-                                                      "nnodes",
-                                                      "node_rank",
-                                                      "node-rank",
-                                                      "master_addr",
-                                                      "master-addr",
-                                                      "master_port",
-                                                      "master-port",
-                                                      "rdzv_endpoint",
-                                                      "rdzv-endpoint",
-                                                      "rdzv_backend",
-                                                      "rdzv-backend",
-                                                      "rdzv_id",
-                                                      "rdzv-id",
-                                                      "max_restarts",
-                                                      "max-restarts",
-                                                      "tee",
-                                                      "num_nodes",
-                                                      "num_gpus",
-                                                      "hostfile",
-                                                      "force_multi",
-                                                      "include",
-                                                      "exclude",
-                                                      "ntasks",
-                                                      "ntasks-per-node",
-                                                      "nodes",
-                                                      "gpus-per-node",
-                                                      "jobid",
-                                                      "wait",
-                                                      "kill-on-bad-exit",
-                                                      "no_python",
-                                                      "no_local_rank",
-                                                      "launcher",
-                                                      "bind_cores_to_rank",
-                                                      "role",
-                                                      "log_dir",
-                                                      "log-dir",
-                                                      "redirects",
-                                                      "rdzv_conf",
-                                                      "standalone",
-                                                      "local-addr",
-                                                      "local_addr",
-                                                      "container-image",
-                                                      "container-mounts",
-                                                      "export",
-                                                      "cpu-bind",
-                                                      "mpi",
-                                                      "label",
-                                                      "unbuffered",
-                                                      "output",
-                                                      "error",
-                                                      "gres"};
-
-/// The flags of a command, with what belongs to its launcher apart.
-struct CommandLine {
-  std::vector<Given> flags, launcher;  ///< numbers of the latter are read by launched_by
-  std::vector<GivenValue> stray;       ///< words that nothing is known of: variables that are set nowhere
-};
-
-/// Places of a text's bytes, as place_in finds them, in one pass over the text.
-class Places {
- public:
-  Places(std::string_view text, const std::string& file) : file_(file), places_(text.size() + 1) {
-    int line = 1, column = 1;
-    for (std::size_t i = 0; i <= text.size(); ++i) {
-      places_[i] = {line, column};
-      if (i == text.size()) break;
-      const bool ends = text[i] == '\n';
-      const bool begins = i + 1 == text.size() || (static_cast<unsigned char>(text[i + 1]) & 0xC0U) != 0x80U;
-      line += ends ? 1 : 0;
-      column = ends ? 1 : column + (begins ? 1 : 0);
-    }
-  }
-  [[nodiscard]] base::Location at(std::size_t offset) const {
-    const auto [line, column] = places_[std::min(offset, places_.size() - 1)];
-    return {file_, line, column, 1};
-  }
-
- private:
-  const std::string& file_;
-  std::vector<std::pair<int, int>> places_;
-};
-
-CommandLine command_line(const std::vector<TracedText>& words, std::string_view text, const std::string& file) {
-  CommandLine out;
-  const Places places(text, file);
-  std::size_t program = 0;
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (words[i].text.ends_with(".py")) {
-      program = i;
-      break;
-    }
-  std::vector<Given>* into = nullptr;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const TracedText& word = words[i];
-    const auto where = [&](std::size_t at) {
-      return places.at(word.from.empty() ? 0 : word.from[std::min(at, word.from.size() - 1)]);
-    };
-    if (begins_flag(word.text)) {
-      const std::size_t equals = word.text.find('=');
-      Given one{word.text.substr(2, equals == std::string::npos ? equals : equals - 2), where(0), {}};
-      one.where.length = static_cast<int>(one.key.size()) + 2;
-      if (equals != std::string::npos)
-        one.values.push_back(
-            {word.text.substr(equals + 1), where(equals + 1), hole_in(std::string_view(word.text).substr(equals + 1))});
-      into = (i < program && kLauncher.contains(one.key)) ||
-                     (kLauncher.contains(one.key) && !megatron_keys().contains(one.key))
-                 ? &out.launcher
-             : i < program ? nullptr
-                           : &out.flags;
-      if (into != nullptr) into->push_back(std::move(one));
-      continue;
-    }
-    const std::string missing = hole_in(word.text);
-    GivenValue value{word.text, where(0), missing};
-    value.where.length = std::max(1, static_cast<int>(missing.empty() ? word.text.size() : missing.size()));
-    const bool whole = !missing.empty() && word.text.size() == missing.size() + 2;
-    if (i == program && program > 0) {
-      into = nullptr;
-    } else if (into == nullptr || into->empty()) {
-      if (i > program && whole) out.stray.push_back(std::move(value));
-    } else if (whole && !into->back().values.empty()) {
-      if (into == &out.flags) out.stray.push_back(std::move(value));
-    } else {
-      into->back().values.push_back(std::move(value));
-    }
-  }
-  return out;
-}
-
-/// A launch script as settings.
-struct ScriptSettings {
-  std::vector<Given> given;
-  std::string deepspeed;  ///< its configuration, if the script writes it; with as many lines before it
-  int ranks = 0, per_node = 0;
-  std::vector<std::string> assumed;
-  std::vector<GivenValue> stray;
-  std::optional<GivenValue> configured;  ///< DeepSpeed's configuration by its name, if the script does not write it
-};
-
-base::Diagnostics no_command(const ShellScript& script, const RunFile& file) {
-  if (!script.sourced.empty())
-    return {run_problem("E0651", place_in(file.text, file.name, script.sourced.front().second),
-                        fmt::format("this script launches nothing itself: it leaves that to {}",
-                                    base::quoted(file_name(script.sourced.front().first))),
-                        fmt::format("give that file too: orrery import {} {}", file_name(file.name),
-                                    file_name(script.sourced.front().first)))};
-  return {run_problem("E0651", {file.name, 1, 1, 1},
-                      file.text.empty() ? "the file is empty" : "no command here trains with Megatron-LM's flags",
-                      "a launch script of pretrain_gpt.py, or its arguments (--num-layers 12 …)")};
-}
-
-base::Result<ScriptSettings> script_settings(const std::vector<RunFile>& scripts, const RunQuestion& question) {
-  // The last of several is the one that launches; others are what it sources.
-  std::map<std::string, std::string> others;
-  for (const RunFile& one : scripts) {
-    if (one.text.size() > kMostScript)
-      return base::fail(
-          {run_problem("E0651", {one.name, 1, 1, 1}, "the file is longer than a launch script, 1 MiB", "")});
-    others[file_name(one.name)] = one.text;
-  }
-  base::Diagnostics refused;
-  for (const RunFile& file : scripts) {
-    std::map<std::string, std::string> rest = others;
-    rest.erase(file_name(file.name));
-    ShellScript script = read_shell(file.text, file.name, question.set, rest);
-    if (!script.errors.empty()) return base::fail(std::move(script.errors));
-    ScriptSettings out;
-    const ShellCommand* best = nullptr;
-    int most = 2;  // fewer known flags are another program's
-    for (const ShellCommand& one : script.commands)
-      if (const int known = known_flags(one.words); known > most) most = known, best = &one;
-    std::vector<TracedText> words;
-    if (best != nullptr) words = best->words;
-    if (best == nullptr) {  // a file of arguments: each line is a command of its own
-      for (const ShellCommand& one : script.commands)
-        if (begins_flag(one.words.front().text)) words.insert(words.end(), one.words.begin(), one.words.end());
-      if (known_flags(words) < 3) words.clear();
-    }
-    if (words.empty()) {  // what its variables hold, where the command is out of reach
-      std::string names;
-      for (const auto& [name, value] : script.variables) {
-        std::vector<TracedText> own;
-        std::size_t begin = 0;
-        for (std::size_t at = 0; at <= value.text.size(); ++at) {
-          const bool space = at == value.text.size() || std::isspace(static_cast<unsigned char>(value.text[at])) != 0;
-          if (!space) continue;
-          if (at > begin) own.push_back(value.part(begin, at));
-          begin = at + 1;
-        }
-        if (known_flags(own) == 0) continue;
-        names += (names.empty() ? "" : ", ") + name;
-        words.insert(words.end(), own.begin(), own.end());
-      }
-      if (known_flags(words) < 3) words.clear();
-      if (!words.empty()) out.assumed.push_back("no command was found; the flags are those of the variables " + names);
-    }
-    if (words.empty()) {
-      const base::Diagnostics why = no_command(script, file);
-      refused.insert(refused.end(), why.begin(), why.end());
-      continue;
-    }
-    CommandLine line = command_line(words, file.text, file.name);
-    out.given = std::move(line.flags);
-    out.stray = std::move(line.stray);
-    const Launched launched = launched_by(words, file.text);
-    out.ranks = launched.ranks, out.per_node = launched.per_node;
-    for (const Given& one : out.given)
-      if (one.key == "deepspeed_config" && !one.values.empty()) {
-        const auto found = script.documents.find(one.values.front().text);
-        out.configured.reset();
-        if (found == script.documents.end()) {
-          out.configured = one.values.front();
-          continue;
-        }
-        const TracedText& body = found->second;
-        const int line_of = body.from.empty() ? 1 : place_in(file.text, file.name, body.from.front()).line;
-        out.deepspeed.assign(static_cast<std::size_t>(line_of) - 1, '\n');
-        for (std::size_t i = 0; i < body.text.size(); ++i)
-          if (body.text[i] != kHole) out.deepspeed += body.text[i];
-      }
-    return out;
-  }
-  return base::fail(std::move(refused));
-}
 
 /// `--set key=value` in place of what a file gives.
 void apply_set(std::vector<Given>& given, std::span<const Setting> table, const RunQuestion& question) {
@@ -338,10 +79,14 @@ class RunImport {
     const auto& titans = by_format_[RunFormat::torchtitan];
     const auto& speeds = by_format_[RunFormat::deepspeed];
     const auto& configs = by_format_[RunFormat::config];
-    const int kinds = (scripts.empty() ? 0 : 1) + (titans.empty() ? 0 : 1) + (speeds.empty() ? 0 : 1);
-    if (titans.size() > 1 || speeds.size() > 1 || configs.size() > 1 || (kinds > 1 && !titans.empty()))
-      return base::fail({run_problem("E0650", {last_name(), 1, 1, 1}, "these files are not one run",
-                                     "give the files of one run: a script, a TOML, or a JSON with its config.json")});
+    const auto& nemos = by_format_[RunFormat::nemo];
+    const int kinds =
+        (scripts.empty() ? 0 : 1) + (titans.empty() ? 0 : 1) + (speeds.empty() ? 0 : 1) + (nemos.empty() ? 0 : 1);
+    const bool several = std::max({titans.size(), speeds.size(), configs.size(), nemos.size()}) > 1;
+    if (several || (kinds > 1 && !(titans.empty() && nemos.empty())))
+      return base::fail(
+          {run_problem("E0650", {last_name(), 1, 1, 1}, "these files are not one run",
+                       "give the files of one run: a script, a TOML, a YAML, or a JSON with its config.json")});
     if (kinds == 0)
       return base::fail(
           {run_problem("E0650", {configs.front().name, 1, 1, 1}, "a model's config.json alone says nothing of a run",
@@ -360,7 +105,7 @@ class RunImport {
       from_.push_back("--model: the model");
     }
     std::vector<std::span<const Setting>> tables;
-    if (!scripts.empty()) tables.push_back(megatron_settings_table());
+    if (!scripts.empty() || !nemos.empty()) tables.push_back(megatron_settings_table());
     if (!titans.empty()) tables.push_back(torchtitan_settings_table());
     const bool configures = std::any_of(scripts.begin(), scripts.end(), [](const RunFile& one) {
       return one.text.find("deepspeed_config") != std::string::npos;
@@ -369,6 +114,7 @@ class RunImport {
     if (base::Diagnostics unread = unread_sets(tables, scripts, question_); !unread.empty())
       return base::fail(std::move(unread));
     if (!scripts.empty()) return megatron(scripts, speeds);
+    if (!nemos.empty()) return nemo(nemos.front());
     return titans.empty() ? deepspeed(speeds.front()) : torchtitan(titans.front());
   }
 
@@ -409,12 +155,7 @@ class RunImport {
     read_settings(megatron_settings_table(), script->given, reading, draft);
     draft.ranks = ranks(script->ranks);
     const std::string& file = scripts.back().name;
-    if (given_model_) {  // its shapes in place of the script's
-      const models::Model& m = *given_model_;
-      draft.model.layers = m.layers, draft.model.hidden = m.hidden, draft.model.heads = m.heads;
-      if (draft.model.vocab == 0) draft.model.vocab = m.vocab;
-      if (draft.spec.shape.sequence == 0) draft.spec.shape.sequence = m.max_sequence;
-    }
+    take_shapes(draft);
     if (script->configured && script->deepspeed.empty())
       engine_file(*script->configured, scripts.back(), speeds, reading);
     if (!speeds.empty() || !script->deepspeed.empty()) {
@@ -422,14 +163,44 @@ class RunImport {
       engine(text, speeds.empty() ? file : speeds.front().name, reading, draft);
     }
     finish_megatron(reading, draft, {file, 1, 1, 1});
-    if (given_model_) {
-      draft.model = *given_model_;
-    } else {
-      name_model(draft.model, question_, file);
-      from_.push_back(fmt::format("{}: model, mesh, batch, precision, optimizer", file_name(file)));
-    }
+    take_model(draft, file);
     for (std::string& one : script->assumed) assumed_.push_back(std::move(one));
     return give(reading, std::move(draft), "Megatron-LM", script->per_node);
+  }
+
+  base::Result<ImportedRun> nemo(const RunFile& file) {
+    auto settings = nemo_settings(file.text, file.name);
+    if (!settings) return tl::unexpected(settings.error());
+    Reading reading("NeMo");
+    Draft draft = megatron_defaults();
+    apply_set(settings->given, megatron_settings_table(), question_);
+    read_settings(megatron_settings_table(), settings->given, reading, draft);
+    for (const Given& one : settings->unknown) reading.unknown(one);
+    for (const auto& [one, because] : settings->passed) reading.pass_over(one, because);
+    for (const auto& [one, because] : settings->left) reading.leave(one, because);
+    draft.ranks = ranks(settings->ranks);
+    take_shapes(draft);
+    finish_megatron(reading, draft, {file.name, 1, 1, 1});
+    take_model(draft, file.name);
+    return give(reading, std::move(draft), "NeMo", settings->per_node);
+  }
+
+  /// Shapes of a model that is given, in place of the file's own.
+  void take_shapes(Draft& draft) const {
+    if (!given_model_) return;
+    const models::Model& m = *given_model_;
+    draft.model.layers = m.layers, draft.model.hidden = m.hidden, draft.model.heads = m.heads;
+    if (draft.model.vocab == 0) draft.model.vocab = m.vocab;
+    if (draft.spec.shape.sequence == 0) draft.spec.shape.sequence = m.max_sequence;
+  }
+  /// The model that is given, or the one that the file describes.
+  void take_model(Draft& draft, const std::string& file) {
+    if (given_model_) {
+      draft.model = *given_model_;
+      return;
+    }
+    name_model(draft.model, question_, file);
+    from_.push_back(fmt::format("{}: model, mesh, batch, precision, optimizer", file_name(file)));
   }
 
   /// A configuration of DeepSpeed's that a script names is one of the files given.
@@ -543,7 +314,6 @@ class RunImport {
     ImportedRun out;
     out.framework = framework;
     out.model = std::move(draft.model);
-    if (framework == std::string("Megatron-LM") && given_model_) out.model = *given_model_;
     out.model_name = catalogue_;
     out.spec = std::move(draft.spec);
     out.training = std::move(draft.training);

@@ -32,7 +32,7 @@ std::optional<std::int64_t> product_up_to(std::int64_t most, std::initializer_li
 }
 
 std::string Reading::shown(const Given& at) const {
-  return flags ? "--" + at.key : fmt::format("`{}`", at.key);
+  return flags ? "--" + at.key : fmt::format("`{}`", at.said.empty() ? at.key : at.said);
 }
 
 void Reading::error(const char* code, const base::Location& where, std::string message, std::string help) {
@@ -191,6 +191,7 @@ const char* name_of(RunFormat format) {
     case RunFormat::megatron: return "megatron";
     case RunFormat::torchtitan: return "torchtitan";
     case RunFormat::deepspeed: return "deepspeed";
+    case RunFormat::nemo: return "nemo";
     case RunFormat::config: return "config.json";
   }
   return "?";
@@ -207,6 +208,8 @@ std::optional<RunFormat> run_format(std::string_view text, const std::string& na
   if (name.ends_with(".sh") || name.ends_with(".slurm") || name.ends_with(".sbatch") || text.starts_with("#!"))
     return RunFormat::megatron;
   if (has("\n[parallelism]") || has("\n[training]") || text.starts_with("[model]")) return RunFormat::torchtitan;
+  if ((text.starts_with("trainer:") || has("\ntrainer:")) && (text.starts_with("model:") || has("\nmodel:")))
+    return RunFormat::nemo;
   if (has("--num-layers") || has("--hidden-size") || has("--micro-batch-size")) return RunFormat::megatron;
   return std::nullopt;
 }

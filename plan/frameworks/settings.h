@@ -29,6 +29,7 @@ struct Given {
   std::string key;  ///< "num-layers", "parallelism.tensor_parallel_degree", "zero_optimization.stage"
   base::Location where;
   std::vector<GivenValue> values;  ///< none: a flag alone
+  std::string said = {};           ///< the file's own name of it, where `key` is another framework's
 };
 
 /// What is read of a run, before it is a plan.

@@ -133,6 +133,98 @@ constexpr const char* kTrain =
     "python pretrain_gpt.py --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 --vocab-size "
     "32000 --micro-batch-size 1 --bf16 ";
 
+constexpr const char* kNemo =
+    "trainer:\n  num_nodes: 16\n  devices: 8\n  precision: bf16\n  max_steps: 1000\n  gradient_clip_val: 0.5\n"
+    "  log_every_n_steps: 10\nmodel:\n  micro_batch_size: 1\n  global_batch_size: 256\n"
+    "  tensor_model_parallel_size: 4\n  pipeline_model_parallel_size: 2\n"
+    "  virtual_pipeline_model_parallel_size: 2\n  context_parallel_size: 2\n  sequence_parallel: True\n"
+    "  encoder_seq_length: ${model.data.seq_length}\n  max_position_embeddings: ${.encoder_seq_length}\n"
+    "  num_layers: 8\n  hidden_size: 1024\n  ffn_hidden_size: ${multiply:3, ${.hidden_size}}\n"
+    "  num_attention_heads: 16\n  num_query_groups: 8\n  kv_channels: null\n  bias: false\n"
+    "  activation: fast-swiglu\n  normalization: rmsnorm\n  position_embedding_type: rope\n"
+    "  rotary_percentage: 0.5\n  share_embeddings_and_output_weights: false\n  hidden_dropout: 0.0\n"
+    "  attention_dropout: 0.0\n  tokenizer:\n    library: megatron\n    type: GPT2BPETokenizer\n"
+    "    vocab_file: ${data_dir}/bpe/vocab.json\n  activations_checkpoint_granularity: selective\n"
+    "  activations_checkpoint_method: block\n  activations_checkpoint_num_layers: 0\n  megatron_amp_O2: true\n"
+    "  ub_tp_comm_overlap: true\n  fp8: False\n  fp8_hybrid: True\n  persist_layer_norm: true\n"
+    "  optim:\n    name: distributed_fused_adam\n    overlap_grad_sync: true\n    lr: 3e-4\n    weight_decay: 0.1\n"
+    "    betas: [0.9, 0.95]\n    sched:\n      name: CosineAnnealing\n      warmup_steps: 20\n      min_lr: 3e-5\n"
+    "  data:\n    seq_length: 4096\n";
+
+std::string with(std::string text, const std::string& old, const std::string& now) {
+  text.replace(text.find(old), old.size(), now);
+  return text;
+}
+
+TEST(ImportRun, NemosYamlIsReadAsTheFlagsThatItsKeysBecome) {
+  const auto run = read(kNemo, "llama.yaml");
+  ASSERT_TRUE(run) << base::render(run.error(), false);
+  EXPECT_EQ(run->framework, "NeMo");
+  EXPECT_EQ(run->per_node, 8);
+  EXPECT_EQ(run->spec.mesh.data, 8) << "128 ranks over 4 x 2 x 2";
+  EXPECT_EQ(run->spec.mesh.tensor, 4);
+  EXPECT_EQ(run->spec.mesh.context, 2);
+  EXPECT_EQ(run->spec.stages.virtual_stages, 2);
+  EXPECT_TRUE(run->spec.mesh.sequence_parallel);
+  EXPECT_EQ(run->spec.shape.batch, 256);
+  EXPECT_EQ(run->spec.shape.sequence, 4096) << "by way of the data's length";
+  EXPECT_EQ(run->spec.states.zero_stage, 1);
+  EXPECT_TRUE(run->spec.states.overlap_gradients);
+  EXPECT_EQ(run->spec.numerics.precision, models::DType::bf16) << "fp8_hybrid alone means nothing";
+  EXPECT_EQ(run->spec.recomputation.what, Recompute::selective);
+  EXPECT_EQ(run->model.ffn_hidden, 3072);
+  EXPECT_EQ(run->model.kv_heads, 8);
+  EXPECT_EQ(run->model.vocab, 50257);
+  EXPECT_EQ(run->model.max_sequence, 4096);
+  EXPECT_FALSE(run->model.bias);
+  EXPECT_FALSE(run->model.tied_embeddings);
+  EXPECT_DOUBLE_EQ(run->model.rotary_share, 0.5);
+  EXPECT_EQ(run->model.activation, models::Activation::swiglu);
+  EXPECT_EQ(run->model.normalisation, models::Normalisation::rms_norm);
+  EXPECT_EQ(run->training.steps, 1000);
+  EXPECT_DOUBLE_EQ(run->training.clip_norm.value_or(0), 0.5);
+  EXPECT_DOUBLE_EQ(run->training.optimizer.beta2, 0.95);
+  EXPECT_DOUBLE_EQ(run->training.optimizer.learning_rate, 3e-4);
+  EXPECT_EQ(run->training.schedule.decay, Decay::cosine);
+  EXPECT_EQ(run->training.schedule.warmup_steps, 20);
+  ASSERT_EQ(run->warnings.size(), 1U) << run->warnings.back().message;
+  EXPECT_THAT(run->warnings[0].message, HasSubstr("`model.ub_tp_comm_overlap`"));
+  EXPECT_EQ(run->warnings[0].where.line, 44);
+}
+
+TEST(ImportRun, WhatNemosYamlLeavesToOtherFilesOrSaysInUnknownWordsIsToldByItsOwnName) {
+  const auto told = [](const std::string& old, const std::string& now) {
+    return refused(with(kNemo, old, now), "llama.yaml");
+  };
+  EXPECT_THAT(told("num_layers: 8", "num_layers: ${elsewhere.layers}"), HasSubstr("`model.num_layers`"));
+  EXPECT_THAT(told("num_layers: 8", "num_layers: ${.num_layers}"), HasSubstr("E0652")) << "which refers to itself";
+  EXPECT_THAT(told("${multiply:3, ${.hidden_size}}", "${multiply:3, ${.nothing}}"),
+              HasSubstr("`model.ffn_hidden_size`"));
+  EXPECT_THAT(told("bias: false", "bias: perhaps"), HasSubstr("`model.bias` is true or false"));
+  EXPECT_THAT(told("type: GPT2BPETokenizer", "type: my/tokenizer"), HasSubstr("--set vocab-size="));
+  EXPECT_THAT(told("num_nodes: 16", "num_nodes: ${NODES}"), HasSubstr("--ranks"));
+  EXPECT_THAT(told("virtual_pipeline_model_parallel_size: 2", "virtual_pipeline_model_parallel_size: two"),
+              HasSubstr("`model.virtual_pipeline_model_parallel_size`"));
+  const auto strange = read(with(kNemo, "activation: fast-swiglu", "activation: mystery\n  made_up: 3"), "llama.yaml");
+  ASSERT_TRUE(strange);
+  std::string all;
+  for (const base::Diagnostic& one : strange->warnings) all += one.code + " " + one.message + "\n";
+  EXPECT_THAT(all, HasSubstr("E0656 `model.made_up`"));
+  EXPECT_THAT(all, HasSubstr("E0655 not carried over: `model.activation`"));
+}
+
+TEST(ImportRun, NemosFullRecomputationAndShardedStatesAreThePlans) {
+  std::string text = with(kNemo, "granularity: selective", "granularity: full");
+  text = with(text, "num_layers: 0", "num_layers: 1");
+  text = with(text, "  fp8: False", "  fsdp: true\n  fsdp_sharding_strategy: full\n  fp8: True");
+  const auto run = read(text, "llama.yaml");
+  ASSERT_TRUE(run) << base::render(run.error(), false);
+  EXPECT_EQ(run->spec.recomputation.what, Recompute::full);
+  EXPECT_EQ(run->spec.recomputation.layers, 1) << "by blocks";
+  EXPECT_EQ(run->spec.states.zero_stage, 3);
+  EXPECT_EQ(run->spec.numerics.precision, models::DType::fp8);
+}
+
 TEST(ImportRun, DegreesBeyondAnyRunAreRefusedBeforeTheyWrap) {
   const std::string huge = "--tensor-model-parallel-size 16777216 --pipeline-model-parallel-size 16777216 ";
   EXPECT_THAT(refused(std::string(kTrain) + huge + "--context-parallel-size 65536\n"), HasSubstr("E0653"));

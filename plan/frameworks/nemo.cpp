@@ -93,10 +93,10 @@ constexpr Worded kWorded[] = {
     {"model.optim.sched.name", "WarmupPolicy", "lr-decay-style constant"},
     {"model.megatron_amp_O2", "True", ""},
     {"model.megatron_amp_O2", "true", ""},
-    {"pre_ln", ""},
-    {"multihead", ""},
+    {"model.transformer_block_type", "pre_ln", ""},
+    {"model.attention_type", "multihead", ""},
     {"model.headscale", "False", ""},
-    {"false", ""},
+    {"model.headscale", "false", ""},
     {"model.fsdp_sharding_strategy", "full", "data-parallel-sharding-strategy optim_grads_params"},
     {"model.fsdp_sharding_strategy", "hybrid", "data-parallel-sharding-strategy optim_grads_params"},
     {"model.fsdp_sharding_strategy", "grad", "data-parallel-sharding-strategy optim_grads"},
@@ -170,10 +170,7 @@ const std::vector<Passed>& passed_over() {
         "model.reduce_amax",
         "model.use_emha",
         "model.optim.sched.",
-        "model.attention_type",
-        "model.headscale",
         "model.ffn_dropout",
-        "model.transformer_block_type",
         "model.scale_positional_embedding",
         "model.megatron_legacy",
         "model.legacy_",
@@ -368,9 +365,9 @@ class Translation {
   }
 
   bool same_name(const Given& at) {
-    constexpr std::string_view kModel = "model.";
-    if (!at.said.starts_with(kModel) || at.said.find('.', kModel.size()) != std::string::npos) return false;
-    const std::string flag = as_flag(at.said.substr(kModel.size()));
+    constexpr std::string_view kSection = "model.";
+    if (!at.said.starts_with(kSection) || at.said.find('.', kSection.size()) != std::string::npos) return false;
+    const std::string flag = as_flag(at.said.substr(kSection.size()));
     static const std::set<std::string, std::less<>> kFlags = megatron_flags();
     if (!kFlags.contains(flag)) return false;
     if (holds(at))

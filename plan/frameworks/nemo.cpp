@@ -288,7 +288,7 @@ class Translation {
         value.missing = followed ? "" : value.text;
         if (followed) value.text = *followed;
       }
-      if (!counts(known) && !named(known) && !worded(known) && !same_name(known) && !passed(known))
+      if (!counts(known) && !named(known) && !worded(known) && !passed(known) && !same_name(known))
         into_.unknown.push_back(std::move(known));
     }
     if (per_node_ > 0 && nodes_ > 0)

@@ -189,7 +189,7 @@ TEST(ImportRun, NemosYamlIsReadAsTheFlagsThatItsKeysBecome) {
   EXPECT_EQ(run->training.schedule.warmup_steps, 20);
   ASSERT_EQ(run->warnings.size(), 1U) << run->warnings.back().message;
   EXPECT_THAT(run->warnings[0].message, HasSubstr("`model.ub_tp_comm_overlap`"));
-  EXPECT_EQ(run->warnings[0].where.line, 44);
+  EXPECT_EQ(run->warnings[0].where.line, 40);
 }
 
 TEST(ImportRun, WhatNemosYamlLeavesToOtherFilesOrSaysInUnknownWordsIsToldByItsOwnName) {
@@ -202,7 +202,11 @@ TEST(ImportRun, WhatNemosYamlLeavesToOtherFilesOrSaysInUnknownWordsIsToldByItsOw
               HasSubstr("`model.ffn_hidden_size`"));
   EXPECT_THAT(told("bias: false", "bias: perhaps"), HasSubstr("`model.bias` is true or false"));
   EXPECT_THAT(told("type: GPT2BPETokenizer", "type: my/tokenizer"), HasSubstr("--set vocab-size="));
-  EXPECT_THAT(told("num_nodes: 16", "num_nodes: ${NODES}"), HasSubstr("--ranks"));
+  RunQuestion on_64;
+  on_64.ranks_otherwise = 64;
+  const auto open = read(with(kNemo, "num_nodes: 16", "num_nodes: ${NODES}"), "llama.yaml", on_64);
+  ASSERT_TRUE(open) << base::render(open.error(), false);
+  EXPECT_EQ(open->spec.mesh.data, 4) << "as many as the cluster has";
   EXPECT_THAT(told("virtual_pipeline_model_parallel_size: 2", "virtual_pipeline_model_parallel_size: two"),
               HasSubstr("`model.virtual_pipeline_model_parallel_size`"));
   const auto strange = read(with(kNemo, "activation: fast-swiglu", "activation: mystery\n  made_up: 3"), "llama.yaml");

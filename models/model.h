@@ -198,7 +198,7 @@ struct Model {
     return {Mixer::attention, experts.in_layer(layer) ? Feed::experts : Feed::mlp};
   }
   /// Whether some blocks read the tokens of a sequence one after another.
-  [[nodiscard]] bool reads_in_order() const { return ssm.any() || conv_taps > 0; }
+  [[nodiscard]] bool reads_in_order() const;
   [[nodiscard]] bool has_experts(std::int64_t layer) const { return parts(layer).feed == Feed::experts; }
   /// How many of the first `count` blocks a predicate of their parts holds for.
   template <class Holds>
@@ -213,7 +213,7 @@ struct Model {
   }
   [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
     const BlockParts of = parts(layer);
-    if (!attends(of.mixer)) return {of, true, true};
+    if (!attends(of)) return {of, true, true};
     return {of, !windowed(layer), !rotates(layer), indexer.chooses(layer)};
   }
   /// Whether the model has several variants of blocks.

@@ -13,13 +13,14 @@
 
 namespace orrery::models {
 
+/// Kinds of mixers; each has its row (models/layers/mixers.h), in this order.
 enum class Mixer : std::uint8_t {
   attention,
   mamba,  ///< a state space (Dao and Gu 2024)
   delta,  ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
   conv,   ///< a gated short convolution (Liquid AI 2025, LFM2)
   both,   ///< attention and a state space, which read one norm and are summed (Falcon-H1)
-  none,
+  none,   ///< the last: no mixer
 };
 enum class Feed : std::uint8_t { mlp, experts, none };
 
@@ -30,15 +31,12 @@ struct BlockParts {
   auto operator<=>(const BlockParts&) const = default;
 };
 
-/// Whether it takes tokens one after another into a state of fixed size.
-[[nodiscard]] constexpr bool keeps_state(Mixer mixer) {
-  return mixer == Mixer::mamba || mixer == Mixer::delta || mixer == Mixer::both;
+/// Whether it has this mixer, alone or beside another (models/layers/mixers.h, where all that holds of a kind is).
+[[nodiscard]] bool has_mixer(const BlockParts& parts, Mixer mixer);
+[[nodiscard]] inline bool attends(const BlockParts& parts) {
+  return has_mixer(parts, Mixer::attention);
 }
-[[nodiscard]] constexpr bool attends(Mixer mixer) {
-  return mixer == Mixer::attention || mixer == Mixer::both;
-}
-/// "mamba", "delta", "conv", "both", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp".
-/// Nothing for other words.
+/// A mixer's word, "mlp", "experts", or a mixer and what follows it: "mamba+mlp". Nothing for other words.
 [[nodiscard]] std::optional<BlockParts> parts_of(std::string_view word);
 [[nodiscard]] std::string word_of(const BlockParts& parts);
 /// The letters of Nemotron-H's patterns: M, *, -, E.

@@ -272,7 +272,7 @@ enum class OpKind : std::uint8_t {
   /// direction (m), [scaling]. out: param, momentum and first moment (m), second moment (k: for the elements before the
   /// matrices), [copy]
   muon,
-  // -- state spaces (models/layers/state_space_notes.h). projected (n, 2 inner + 2 groups state + H): z, x, B, C, dt,
+  // -- state spaces (models/layers/state_space_mixer.cpp). projected (n, 2 inner + 2 groups state + H): z, x, B, C, dt,
   // where inner = H*D; convolved (n, inner + 2 groups state): x, B, C. H heads of D columns, `kv_heads` groups;
   // Op::ssm has the other sizes.
   /// in: projected, weight (columns, taps), [bias (columns)]. out: convolved = silu of the causal convolution of each
@@ -318,7 +318,7 @@ enum class OpKind : std::uint8_t {
   /// Of the divergence of the chosen tokens' scores, behind a softmax, from attention's probabilities, summed over its
   /// heads. in: qkv, saved, choice, queries, keys, weights. out: dqueries, dkeys, dweights
   choose_tokens_grad,
-  // -- a gated short convolution (models/layers/convolution_notes.h); `ssm.taps` tokens
+  // -- a gated short convolution (models/layers/convolution_mixer.cpp); `ssm.taps` tokens
   /// in: projected (n,3m): b, c and x, weight (m,taps). out: y (n,m) = c times the causal convolution of b x, each
   /// column by itself, over the tokens of a sequence
   gated_conv,
@@ -328,6 +328,24 @@ enum class OpKind : std::uint8_t {
   /// own gradient
   scale_columns,
 };
+
+/// The kinds that CPU ranks alone run so far, as their rows say (RunBy): both backends make their cases of them.
+#define ORRERY_CPU_ALONE(EACH) \
+  EACH(causal_conv)            \
+  EACH(causal_conv_grad)       \
+  EACH(state_scan)             \
+  EACH(state_scan_grad)        \
+  EACH(gated_norm)             \
+  EACH(gated_norm_grad)        \
+  EACH(xielu)                  \
+  EACH(xielu_grad)             \
+  EACH(delta_rule)             \
+  EACH(delta_rule_grad)        \
+  EACH(output_gate)            \
+  EACH(output_gate_grad)       \
+  EACH(gated_conv)             \
+  EACH(gated_conv_grad)        \
+  EACH(scale_columns)
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
 /// rows or its columns are divided over some number of tensor ranks.
@@ -442,6 +460,19 @@ struct Op {
   std::vector<int> out;
   bool operator==(const Op&) const = default;
 };
+
+/// Calls take(name, value) with each size on which an operator's time depends wherever it runs: what records of
+/// measured operators hold, and what prices and times are remembered by.
+template <class AnOp, class Take>
+constexpr void each_size(AnOp& op, const Take& take) {
+  take("m", op.m), take("n", op.n), take("k", op.k), take("batch", op.batch), take("sequence", op.sequence);
+  take("heads", op.heads), take("kv_heads", op.kv_heads), take("head_dim", op.head_dim);
+  take("value_dim", op.value_dim), take("vocab", op.vocab), take("window", op.window), take("rotary", op.rotary);
+  take("alibi_heads", op.alibi_heads);
+  take("state", op.ssm.state), take("taps", op.ssm.taps), take("chunk", op.ssm.chunk);
+  take("norm_groups", op.ssm.norm_groups);
+}
+inline constexpr std::size_t kOpSizes = 17;
 
 /// Columns of a head of v.
 [[nodiscard]] inline std::int64_t value_columns(const Op& op) {

@@ -399,6 +399,16 @@ consteval bool complete() {
 }
 static_assert(complete(), "each kind of operator has its row, in the order of OpKind");
 
+consteval bool alone_as_listed() {
+#define ORRERY_KIND(kind) OpKind::kind,
+  constexpr OpKind kListed[] = {ORRERY_CPU_ALONE(ORRERY_KIND)};
+#undef ORRERY_KIND
+  for (const OpKind kind : kListed)
+    if (kOperators[static_cast<std::size_t>(kind)].run_by != RunBy::cpu) return false;
+  return true;
+}
+static_assert(alone_as_listed(), "the rows of what ORRERY_CPU_ALONE lists say so, too");
+
 }  // namespace
 
 double flops_of(const Op& op, bool full_attention_matrix) {

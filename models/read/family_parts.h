@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <vector>
 
 #include "models/limits.h"
 #include "models/read/families.h"
@@ -86,6 +87,13 @@ inline FamilyTraits entry(Family family, const char* name, const char* title, co
 }
 
 // -- Llama and its descendants ---------------------------------------------------------------------------------------
+
+/// Of each block whether it attends: 1 or 0.
+inline std::vector<std::size_t> attending(const Model& m) {
+  std::vector<std::size_t> out;
+  for (std::int64_t i = 0; i < m.layers; ++i) out.push_back(m.parts(i).mixer == Mixer::attention ? 1 : 0);
+  return out;
+}
 
 /// What Llama and its descendants have in common.
 inline void llama_keys(ConfigKeys& k, Model& m, double epsilon, bool tied, const char* epsilon_key = "rms_norm_eps") {

@@ -17,8 +17,8 @@
 #include "models/lora.h"
 #include "models/read/families.h"
 #include "models/read/hugging_face.h"
+#include "models/read/mixers_text.h"
 #include "models/read/recommender_read.h"
-#include "models/state_space_text.h"
 
 namespace orrery::models {
 namespace {
@@ -246,7 +246,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.conv_taps = at.optional("conv_taps").integer(0, kMostWidth, 0);
   if (const Cursor pattern = at.optional("pattern"); pattern.exists()) m.pattern = read_pattern(pattern);
   // Without attention, heads are the state spaces'.
-  const auto of_heads = [](const BlockParts& one) { return attends(one.mixer); };
+  const auto of_heads = [](const BlockParts& one) { return attends(one); };
   const bool none = m.blocks_with(m.layers, of_heads) == 0 && m.ssm.any();
   m.heads = (none ? at.optional("heads") : at.at("heads")).integer(1, kMostWidth, none ? m.ssm.heads : 1);
   m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);

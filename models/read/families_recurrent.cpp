@@ -1,0 +1,146 @@
+// Families whose layers between attention are other mixers than state spaces with heads and gated delta networks: LFM2.
+// Keys and their defaults come from the classes' configurations in Hugging Face's transformers 4 and 5, names from the
+// classes' modules.
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "models/read/experts_parts.h"
+
+namespace orrery::models {
+namespace {
+
+using namespace family_parts;
+
+// -- LFM2 -------------------------------------------------------------------------------------------------------------
+
+// Liquid AI 2025, "LFM2 Technical Report", section 2: gated short convolutions between grouped-query attention with
+// norms of heads, each followed by a gated MLP, or later by experts that sigmoids choose with a balancing bias.
+void as_lfm2(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.norm_epsilon = 1e-5;
+  m.rope_theta = 1e6;
+  m.qk_norm = true;
+}
+void as_lfm2_moe(Model& m) {
+  as_lfm2(m);
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+}
+
+void lfm2_keys(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, 8);
+  k.count({"max_position_embeddings"}, m.max_sequence, 1, kMostSequence, 128000);
+  k.real({"norm_eps", "block_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
+  // Where a file has both, the class takes its first files' names.
+  k.flag({k.given("tie_embedding") ? "tie_embedding" : "tie_word_embeddings"}, m.tied_embeddings, true);
+  k.real({k.given("theta") ? "theta" : "rope_theta", "rope_parameters.rope_theta",
+          "rope_parameters.full_attention.rope_theta"},
+         m.rope_theta, 1, 1e12, 1e6);
+  k.rope_scaling(m);
+  k.count({"conv_L_cache"}, m.conv_taps, 1, kMostWidth, 3);
+  no_biases(k, "conv_bias");
+}
+
+/// Short convolutions, but attention where `layer_types` or `full_attn_idxs` say so, else in all; then experts, if the
+/// model has any, in all but the first `dense`, and elsewhere an MLP. Without short convolutions nothing has taps.
+void lfm2_blocks(ConfigKeys& k, Model& m, std::int64_t dense) {
+  std::vector<std::size_t> attend = attending(m);
+  k.layer_words("layer_types", {"conv", "full_attention"}, attend);
+  if (std::vector<std::int64_t> listed; k.reads() && attend.empty()) {
+    attend.assign(static_cast<std::size_t>(m.layers), k.layer_numbers("full_attn_idxs", listed, m) ? 0 : 1);
+    for (const std::int64_t one : listed) attend[static_cast<std::size_t>(one)] = 1;
+  }
+  std::vector<BlockParts> blocks(attend.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    blocks[i] = {attend[i] == 1 ? Mixer::attention : Mixer::conv,
+                 m.experts.any() && !std::cmp_less(i, dense) ? Feed::experts : Feed::mlp};
+  k.blocks("layer_types", std::move(blocks), m);
+  if (k.reads() && m.blocks_with(m.layers, [](const BlockParts& one) { return one.mixer == Mixer::conv; }) == 0)
+    m.conv_taps = 0;
+}
+
+/// The class's gated MLP is two thirds as wide as the file says, times a factor, rounded up.
+void lfm2_config(ConfigKeys& k, Model& m) {
+  lfm2_keys(k, m);
+  bool adjusts = false;
+  k.flag({"block_auto_adjust_ff_dim"}, adjusts, true);
+  if (k.reads() && k.given("block_ff_dim"))
+    k.count({"block_ff_dim"}, m.ffn_hidden, 1, kMostWidth);
+  else
+    k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  if (adjusts) {
+    double factor = 1;
+    std::int64_t multiple = 256;
+    k.real_or_none("block_ffn_dim_multiplier", factor, kMostCoefficient, 1);
+    k.count({"block_multiple_of"}, multiple, 1, kMostWidth, multiple);
+    m.ffn_hidden = 2 * m.ffn_hidden / 3;
+    if (factor > 0) {
+      m.ffn_hidden = static_cast<std::int64_t>(factor * static_cast<double>(m.ffn_hidden));
+      m.ffn_hidden = (m.ffn_hidden + multiple - 1) / multiple * multiple;
+    }
+    if (m.ffn_hidden < 1 || m.ffn_hidden > kMostWidth)
+      k.refuse(k.given("block_ff_dim") ? "block_ff_dim" : "intermediate_size",
+               fmt::format("what the class makes of it are {} columns", m.ffn_hidden),
+               fmt::format("what leaves 1 to {}, or block_auto_adjust_ff_dim: false", kMostWidth));
+  }
+  lfm2_blocks(k, m, 0);
+}
+
+void lfm2_moe_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  lfm2_keys(k, m);
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth, 7168);
+  experts_keys(k, m, "num_experts");
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1792);
+  k.flag({"use_expert_bias"}, e.balance_bias, true);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 1);
+  std::int64_t dense = 0;
+  while (!k.reads() && dense < m.layers && m.parts(dense).feed == Feed::mlp) ++dense;
+  k.count({"num_dense_layers"}, dense, 0, kMostLayers, 2);
+  lfm2_blocks(k, m, dense);
+}
+
+WeightNames lfm2_names() {
+  WeightNames names = llama_names();
+  names.whole = {{"wte", "embed_tokens"}, {"ln_f", "embedding_norm"}};
+  names.parts = {{"ln_1", "operator_norm"},
+                 {"ln_2", "ffn_norm"},
+                 {"attn.q", "self_attn.q_proj"},
+                 {"attn.k", "self_attn.k_proj"},
+                 {"attn.v", "self_attn.v_proj"},
+                 {"attn.q_norm", "self_attn.q_layernorm"},
+                 {"attn.k_norm", "self_attn.k_layernorm"},
+                 {"attn.proj", "self_attn.out_proj"},
+                 {"conv.b", "conv.in_proj"},
+                 {"conv.c", "conv.in_proj"},
+                 {"conv.x", "conv.in_proj"},
+                 {"conv.taps", "conv.conv"},
+                 {"conv.proj", "conv.out_proj"},
+                 {"mlp.gate", "feed_forward.w1"},
+                 {"mlp.up", "feed_forward.w3"},
+                 {"mlp.proj", "feed_forward.w2"},
+                 {"mlp.router", "feed_forward.gate"},
+                 {"mlp.router.balance", "feed_forward.expert_bias"}};
+  names.experts = "feed_forward.experts";
+  names.expert_parts = {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}};
+  return names;
+}
+
+}  // namespace
+
+std::vector<FamilyTraits> recurrent_families() {
+  std::vector<FamilyTraits> all = {
+      entry(Family::lfm2, "lfm2", "LFM2", "Lfm2ForCausalLM", "Lfm2", as_lfm2, lfm2_config, lfm2_names()),
+      entry(Family::lfm2_moe, "lfm2_moe", "LFM2 of experts", "Lfm2MoeForCausalLM", "Lfm2Moe", as_lfm2_moe,
+            lfm2_moe_config, lfm2_names()),
+  };
+  return all;
+}
+
+}  // namespace orrery::models

@@ -92,6 +92,7 @@ enum class Family : std::uint8_t {
   lfm2,
   lfm2_moe,
   falcon_h1,
+  minimax,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

@@ -3,6 +3,7 @@
 /// sequences in a micro-batch, T tokens per sequence, C hidden width, H heads, G key/value heads, D head width, F width
 /// of the MLP, V vocabulary, n = B*T tokens.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -118,8 +119,12 @@ struct Model {
   /// GPT-J; GPT-NeoX, Falcon), through one shared norm or one each.
   bool parallel = false;
   bool shared_norm = false;
-  bool output_norm = false;               ///< more norms after attention and MLP, before the residual (Gemma 2)
-  bool input_norm = true;                 ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
+  bool output_norm = false;  ///< more norms after attention and MLP, before the residual (Gemma 2)
+  bool input_norm = true;    ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
+  /// What is added to is not what a norm reads but what it makes (MiniMax-01, section 2: DeepNorm's residual), times a
+  /// factor: beside attention, beside other mixers, beside MLPs and experts.
+  bool normed_skip = false;
+  std::array<double, 3> skip_scales = {1, 1, 1};
   bool embedding_norm = false;            ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
   bool scaled_embedding = false;          ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
   double embedding_scale = 1;             ///< token rows times this (Granite)

@@ -16,11 +16,12 @@ namespace orrery::models {
 /// Kinds of mixers; each has its row (models/layers/mixers.h), in this order.
 enum class Mixer : std::uint8_t {
   attention,
-  mamba,  ///< a state space (Dao and Gu 2024)
-  delta,  ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
-  conv,   ///< a gated short convolution (Liquid AI 2025, LFM2)
-  both,   ///< attention and a state space, which read one norm and are summed (Falcon-H1)
-  none,   ///< the last: no mixer
+  mamba,      ///< a state space (Dao and Gu 2024)
+  delta,      ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
+  conv,       ///< a gated short convolution (Liquid AI 2025, LFM2)
+  lightning,  ///< linear attention with fixed decays (MiniMax 2025, MiniMax-01)
+  both,       ///< attention and a state space, which read one norm and are summed (Falcon-H1)
+  none,       ///< the last: no mixer
 };
 enum class Feed : std::uint8_t { mlp, experts, none };
 

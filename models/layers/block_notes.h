@@ -73,8 +73,8 @@ class PreNormBlock {
     const TensorId a_all = to_.gathered(a_, "ln_1.gathered");
     for (const auto& one : mixers_) one->forward(a_all, h_sums_, one != mixers_.front());
     to_.add_up(h_sums_, h_);
-    residual(to_, x_, output_norm(out_1_, h_, "attention.normed"), mixers_.front()->bias(), r_,
-             DropoutPlace::attention_branch);
+    residual(to_, skip(x_, a_, mixer_skip(), "ln_1.skip"), output_norm(out_1_, h_, "attention.normed"),
+             mixers_.front()->bias(), r_, DropoutPlace::attention_branch);
     return a_all;
   }
   void feed_forward(TensorId a_all) {
@@ -86,8 +86,8 @@ class PreNormBlock {
       mlp_->forward(shared ? a_all : to_.gathered(b_, "ln_2.gathered"), g_sums_);
       to_.add_up(g_sums_, g_);
     }
-    residual(to_, r_, output_norm(out_2_, g_, "mlp.normed"), mlp_ ? mlp_->bias() : TensorId(), y_,
-             DropoutPlace::mlp_branch);
+    residual(to_, skip(r_, b_, to_.model.skip_scales[2], "ln_2.skip"), output_norm(out_2_, g_, "mlp.normed"),
+             mlp_ ? mlp_->bias() : TensorId(), y_, DropoutPlace::mlp_branch);
   }
   // From dy to the gradient of what the norm made, and to dr.
   void feed_backward(TensorId db, TensorId dr) {
@@ -95,7 +95,8 @@ class PreNormBlock {
     const TensorId dg_own = output_norm_gradient(out_2_, dg, g_, "d_mlp.normed");
     mixed() ? mixture_->backward(dg_own, b_, db, "ln_2") : mlp_->backward(dg_own, b_, db, "ln_2");
     // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
-    if (!to_.model.shared_norm) input_gradient(norm_2_, db, to_.model.parallel ? x_ : r_, dy_, dr);
+    const TensorId beside = skip_gradient(dy_, db, to_.model.skip_scales[2], "d_ln_2.skip");
+    if (!to_.model.shared_norm) input_gradient(norm_2_, db, to_.model.parallel ? x_ : r_, beside, dr);
   }
   void mixer_backward(TensorId da, TensorId db, TensorId dr) {
     const TensorId dbranch =
@@ -109,7 +110,27 @@ class PreNormBlock {
       to_.emit(to_.own_op(OpKind::add, {da, further}, {da}, to_.model.hidden));
     }
     if (to_.model.shared_norm) to_.emit(to_.own_op(OpKind::add, {da, db}, {da}, to_.model.hidden));
-    input_gradient(norm_1_, da, x_, dr, dx_);
+    input_gradient(norm_1_, da, x_, skip_gradient(dr, da, mixer_skip(), "d_ln_1.skip"), dx_);
+  }
+
+  // What is added to: `before` the norm, or what the norm made, times a factor.
+  [[nodiscard]] double mixer_skip() const { return to_.model.skip_scales[parts_.mixer == Mixer::attention ? 0 : 1]; }
+  TensorId skip(TensorId before, TensorId normed, double factor, const std::string& name) {
+    return to_.model.normed_skip ? scaled(normed, factor, name) : before;
+  }
+  // What goes back beside the norm; with skips behind it nothing, as their gradient is added to the norm's.
+  TensorId skip_gradient(TensorId dy, TensorId dnormed, double factor, const std::string& name) {
+    if (!to_.model.normed_skip) return dy;
+    to_.emit(to_.own_op(OpKind::add, {dnormed, scaled(dy, factor, name)}, {dnormed}, to_.model.hidden));
+    return {};
+  }
+  TensorId scaled(TensorId x, double factor, const std::string& name) {
+    if (factor == 1) return x;
+    const TensorId y = to_.own_activation(name, to_.model.hidden);
+    Op o = to_.own_op(OpKind::scale_columns, {x}, {y}, to_.model.hidden);
+    o.runs = {{to_.model.hidden}, {factor}};
+    to_.emit(std::move(o));
+    return y;
   }
   // dx = addend + the gradient of x, which the norm reads, or without one what follows it.
   void input_gradient(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {

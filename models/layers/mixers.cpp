@@ -9,6 +9,13 @@
 
 namespace orrery::models {
 
+// The row of each kind, in a source of its own.
+MixerTraits attention_mixer();
+MixerTraits mamba_mixer();
+MixerTraits delta_mixer();
+MixerTraits convolution_mixer();
+MixerTraits lightning_mixer();
+
 namespace {
 
 /// Attention and a state space, which read one norm and are summed (Falcon-H1).
@@ -48,7 +55,7 @@ std::span<const MixerTraits> mixers() {
   static const std::vector<MixerTraits> kTable = [] {
     std::vector<MixerTraits> all;
     for (MixerTraits (*const row)() :
-         {attention_mixer, mamba_mixer, delta_mixer, convolution_mixer, attention_beside_mamba}) {
+         {attention_mixer, mamba_mixer, delta_mixer, convolution_mixer, lightning_mixer, attention_beside_mamba}) {
       all.push_back(row());
       ENSURE(static_cast<std::size_t>(all.back().mixer) + 1 == all.size(), "{} is in another place than its kind",
              all.back().word);

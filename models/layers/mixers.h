@@ -64,10 +64,4 @@ struct MixerTraits {
 /// "mamba, delta and conv", for messages: the words of all kinds.
 [[nodiscard]] std::string known_mixers();
 
-/// The rows that each source has; mixers() has all.
-[[nodiscard]] MixerTraits attention_mixer();
-[[nodiscard]] MixerTraits mamba_mixer();
-[[nodiscard]] MixerTraits delta_mixer();
-[[nodiscard]] MixerTraits convolution_mixer();
-
 }  // namespace orrery::models

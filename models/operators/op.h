@@ -323,6 +323,12 @@ enum class OpKind : std::uint8_t {
   /// column by itself, over the tokens of a sequence
   gated_conv,
   gated_conv_grad,  ///< in: dy, projected, weight. out: dprojected, dweight (accumulates)
+  // -- lightning attention (models/layers/lightning_mixer.cpp): H heads of D columns
+  /// For each head h, with q, k and v behind silu and a = exp(-scale 2^(-8 (h + 1) / H)): S = a S + v k^T, y = S q. in:
+  /// qkv (n, 3 H D): q of all heads, then k, then v. out: y (n, H D)
+  decayed_attention,
+  /// in: dy, qkv. out: dqkv, states (B, chunks, H, D, D) fp32: before each chunk, made again
+  decayed_attention_grad,
   /// in: x (n,m). out: y (n,m), of which the columns of each of `runs` are those of x times its factor (y may be x);
   /// its
   /// own gradient
@@ -345,6 +351,8 @@ enum class OpKind : std::uint8_t {
   EACH(output_gate_grad)       \
   EACH(gated_conv)             \
   EACH(gated_conv_grad)        \
+  EACH(decayed_attention)      \
+  EACH(decayed_attention_grad) \
   EACH(scale_columns)
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -433,7 +441,8 @@ struct Op {
   std::int64_t alibi_heads = 0, window = 0;
   bool row_shard =
       false;  ///< position_add, type_add, and with dropout: the n rows begin at row tensor_rank*n of the micro-batch
-  double scale = 1;  ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows; matmul: of A B
+  double scale = 1;  ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows; matmul: of A B;
+                     ///< decayed_attention: of its rates
   bool stochastic = false;            ///< updates: param has 16 bits and is rounded at random, instead of having a
                                       ///< master
   bool half_moments = false;          ///< adamw: both moments are bf16

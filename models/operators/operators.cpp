@@ -382,6 +382,12 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(gated_conv_grad), .in = in("dy projected weight"), .out = out("dprojected dweight+"),
      .flops = gated_conv_grad_flops, .bytes = moved<7>, .family = F::activation_grad, .issued = Issued::autograd,
      .run_by = RunBy::cpu},
+    // -- lightning attention: three columns in and one out for each of a head
+    {KIND(decayed_attention), .in = in("qkv"), .out = out("y"), .flops = scan_flops, .bytes = scan_bytes,
+     .family = F::activation, .form = P::scanned, .gradient = OpKind::decayed_attention_grad, .run_by = RunBy::cpu},
+    {KIND(decayed_attention_grad), .in = in("dy qkv"), .out = out("dqkv states"), .flops = scan_grad_flops,
+     .bytes = scan_grad_bytes, .family = F::activation_grad, .form = P::scanned, .issued = Issued::autograd,
+     .run_by = RunBy::cpu},
     {KIND(scale_columns), .in = in("x"), .out = out("y*"), .flops = each<1>, .bytes = moved<2>,
      .gradient = OpKind::scale_columns, .run_by = RunBy::cpu},
 }};

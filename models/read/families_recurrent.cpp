@@ -1,6 +1,6 @@
-// Families whose layers between attention are other mixers than state spaces with heads and gated delta networks: LFM2.
-// Keys and their defaults come from the classes' configurations in Hugging Face's transformers 4 and 5, names from the
-// classes' modules.
+// Families whose layers between attention are other mixers than state spaces with heads and gated delta networks: LFM2,
+// MiniMax-01. Keys and their defaults come from the classes' configurations in Hugging Face's transformers 4 and 5, and
+// from the files beside the weights of MiniMax-Text-01 and MiniMax-M1; names from the classes' modules.
 #include <fmt/format.h>
 
 #include <utility>
@@ -132,6 +132,96 @@ WeightNames lfm2_names() {
   return names;
 }
 
+// -- MiniMax-01 -------------------------------------------------------------------------------------------------------
+
+// MiniMax 2025, "MiniMax-01", section 2: seven layers of lightning attention, then one of softmax attention; experts in
+// every layer; what norms make is added to, times a factor. MiniMax-M1 has the same layers.
+void as_minimax(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-5;
+  m.rope_theta = 1e6;
+  m.normed_skip = true;
+  m.experts.normalised = true;
+}
+
+/// Which layers attend: by words in the class's form, by 1 and 0 in the first files'; where a file says nothing, every
+/// second one from the first on.
+void minimax_blocks(ConfigKeys& k, Model& m) {
+  std::vector<std::size_t> attend = attending(m);
+  const char* key = "layer_types";
+  k.layer_words(key, {"linear_attention", "full_attention"}, attend);
+  if (k.reads() && attend.empty()) k.layer_words(key = "attn_type_list", {"0", "1"}, attend);
+  if (k.reads() && attend.empty())
+    for (std::int64_t i = 0; i < m.layers; ++i) attend.push_back((i + 1) % 2 == 0 ? 0 : 1);
+  std::vector<BlockParts> blocks;
+  for (const std::size_t one : attend)
+    blocks.push_back({one == 1 ? Mixer::attention : Mixer::lightning, Feed::experts});
+  k.blocks(key, std::move(blocks), m);
+}
+
+/// Factors of what is added to (alpha), and of what is added (beta).
+void minimax_scales(ConfigKeys& k, Model& m) {
+  constexpr double kLeast = kLeastScale, kMost = kMostCap;
+  const auto pair = [&](const char* alpha, const char* first_alpha, double& skip, const char* beta,
+                        const char* first_beta, double& branch) {
+    k.real({alpha, first_alpha}, skip, kLeast, kMost, 1);
+    k.real({beta, first_beta}, branch, kLeast, kMost, 1);
+  };
+  pair("full_attn_alpha_factor", "layernorm_full_attention_alpha", m.skip_scales[0], "full_attn_beta_factor",
+       "layernorm_full_attention_beta", m.value_scale);
+  pair("linear_attn_alpha_factor", "layernorm_linear_attention_alpha", m.skip_scales[1], "linear_attn_beta_factor",
+       "layernorm_linear_attention_beta", m.ssm.out_scale);
+  pair("mlp_alpha_factor", "layernorm_mlp_alpha", m.skip_scales[2], "mlp_beta_factor", "layernorm_mlp_beta",
+       m.experts.weight_scale);
+}
+
+void minimax_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
+  const std::int64_t width = m.head_dim > 0 ? m.head_dim : m.hidden / std::max<std::int64_t>(1, m.heads);
+  if (k.reads() && !k.given("rotary_dim"))
+    k.real({"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, 1);
+  else
+    rotated_columns(k, m, width);
+  k.rope_scaling(m);
+  silu(k, m, "minimax");
+  experts_keys(k, m, "num_local_experts");
+  experts_as_wide_as_mlps(k, m);
+  auxiliary_loss(k, m, 0.001);
+  k.only("postnorm", true, "what norms make is added to in its class");
+  std::int64_t window = 0;
+  if (k.reads()) k.count({"sliding_window"}, window, 0, kMostSequence, 0);
+  if (window > 0) k.refuse("sliding_window", "attention of this class has no window here", "null");
+  if (std::int64_t shared = 0; k.reads()) {
+    k.count({"shared_intermediate_size"}, shared, 0, kMostWidth, 0);
+    if (shared > 0) k.refuse("shared_intermediate_size", "its class has no shared expert", "0");
+  }
+  minimax_blocks(k, m);
+  k.count({"block_size"}, m.ssm.chunk, 1, kMostSequence, 256);
+  minimax_scales(k, m);
+  if (!k.reads()) return;
+  StateSpace& s = m.ssm;
+  s.conv_bias = false;
+  if (m.reads_in_order())
+    s.heads = s.groups = m.heads, s.width = s.state = width;
+  else
+    s = {};
+}
+
+WeightNames minimax_names() {
+  WeightNames names =
+      with_experts("block_sparse_moe.gate", "block_sparse_moe.experts", {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}});
+  for (const auto& pair : WeightNames::Pairs{{"lightning.q", "self_attn.qkv_proj"},
+                                             {"lightning.k", "self_attn.qkv_proj"},
+                                             {"lightning.v", "self_attn.qkv_proj"},
+                                             {"lightning.gate", "self_attn.output_gate"},
+                                             {"lightning.norm", "self_attn.norm"},
+                                             {"lightning.proj", "self_attn.out_proj"}})
+    names.parts.push_back(pair);
+  return names;
+}
+
 }  // namespace
 
 std::vector<FamilyTraits> recurrent_families() {
@@ -139,7 +229,15 @@ std::vector<FamilyTraits> recurrent_families() {
       entry(Family::lfm2, "lfm2", "LFM2", "Lfm2ForCausalLM", "Lfm2", as_lfm2, lfm2_config, lfm2_names()),
       entry(Family::lfm2_moe, "lfm2_moe", "LFM2 of experts", "Lfm2MoeForCausalLM", "Lfm2Moe", as_lfm2_moe,
             lfm2_moe_config, lfm2_names()),
+      entry(Family::minimax, "minimax", "MiniMax-01", "MiniMaxForCausalLM", "MiniMaxFor", as_minimax, minimax_config,
+            minimax_names()),
   };
+  for (FamilyTraits& one : all) {
+    if (one.family != Family::minimax) continue;
+    one.mixture = true;
+    for (const char* type : {"minimax_text_01", "MiniMaxText01", "minimax_m1", "MiniMaxM1"})
+      one.model_types.push_back(type);
+  }
   return all;
 }
 

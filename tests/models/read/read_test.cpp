@@ -282,7 +282,8 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
            {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",
             "values may be the keys", ""},
            {R"("model_type": "step3p5")", "what its layers with and without a window each have is not known", "llama"},
-           {R"("model_type": "minimax", "linear_attn_alpha_factor": 1)", "lightning attention", "llama"},
+           {R"("model_type": "minimax_of_another_kind", "linear_attn_alpha_factor": 1)", "lightning attention",
+            "llama"},
        }) {
     const std::string found = refused("{" + sizes + one.config + "}", "config.json");
     EXPECT_NE(found.find("error[E0110]"), std::string::npos) << found;

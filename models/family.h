@@ -93,6 +93,7 @@ enum class Family : std::uint8_t {
   lfm2_moe,
   falcon_h1,
   minimax,
+  jamba,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

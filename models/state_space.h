@@ -20,6 +20,7 @@ enum class Mixer : std::uint8_t {
   delta,      ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
   conv,       ///< a gated short convolution (Liquid AI 2025, LFM2)
   lightning,  ///< linear attention with fixed decays (MiniMax 2025, MiniMax-01)
+  selective,  ///< a state space of each column (Gu and Dao 2023, Mamba's first form)
   both,       ///< attention and a state space, which read one norm and are summed (Falcon-H1)
   none,       ///< the last: no mixer
 };
@@ -58,6 +59,7 @@ struct StateSpace {
   std::int64_t state = 0;        ///< columns of B and C
   std::int64_t taps = 4;         ///< of the causal convolution over x, B and C
   std::int64_t chunk = 256;      ///< tokens of a chunk of the chunked form
+  std::int64_t rank = 0;         ///< of Mamba's first form: columns in which the step is made
   std::int64_t norm_groups = 0;  ///< of Mamba-2: runs of columns that the norm takes by themselves; 0: `groups`
   bool conv_bias = true;
   bool normed = true;    ///< of Mamba-2: a norm behind the gate; false: the gate alone (Falcon-H1)

@@ -329,6 +329,15 @@ enum class OpKind : std::uint8_t {
   decayed_attention,
   /// in: dy, qkv. out: dqkv, states (B, chunks, H, D, D) fp32: before each chunk, made again
   decayed_attention_grad,
+  // -- Mamba's first form (models/layers/selective_mixer.cpp): H columns, each a head with a state of `ssm.state`
+  /// For each column, with dt = softplus(raw dt + bias) and a_i = exp(-exp(A_log_i) dt): s_i = a_i s_i + dt x B_i, y =
+  /// s C
+  /// + D x (Gu and Dao 2023, algorithm 2). in: x (n,H), raw dt (n,H), B (n,state), C (n,state), dt bias (H), A_log
+  /// (H,state), D (H). out: y (n,H)
+  selective_scan,
+  /// in: dy, x, raw dt, B, C, dt bias, A_log, D. out: dx, d raw dt, dB, dC, ddt bias, dA_log, dD (these accumulate),
+  /// workspace (selective_workspace) fp32
+  selective_scan_grad,
   /// in: x (n,m). out: y (n,m), of which the columns of each of `runs` are those of x times its factor (y may be x);
   /// its
   /// own gradient
@@ -353,6 +362,8 @@ enum class OpKind : std::uint8_t {
   EACH(gated_conv_grad)        \
   EACH(decayed_attention)      \
   EACH(decayed_attention_grad) \
+  EACH(selective_scan)         \
+  EACH(selective_scan_grad)    \
   EACH(scale_columns)
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -507,7 +518,7 @@ struct NormedRuns {
   return {op.heads, d, op.kv_heads, d};
 }
 
-/// Columns of a state space's operands.
+/// Columns of a state space's operands. Without a state there is only what is gated and convolved.
 [[nodiscard]] inline std::int64_t inner_columns(const Op& op) {
   return op.heads * op.head_dim;
 }
@@ -515,7 +526,13 @@ struct NormedRuns {
   return inner_columns(op) + 2 * op.kv_heads * op.ssm.state;
 }
 [[nodiscard]] inline std::int64_t projected_columns(const Op& op) {
-  return inner_columns(op) + convolved_columns(op) + (op.ssm.delta ? 2 : 1) * op.heads;
+  return inner_columns(op) + convolved_columns(op) + (op.ssm.state == 0 ? 0 : op.ssm.delta ? 2 : 1) * op.heads;
+}
+/// selective_scan_grad: states before each chunk, and of as many runs of columns the sums of B's and C's gradients.
+inline constexpr std::int64_t kColumnRuns = 8;
+[[nodiscard]] inline std::int64_t selective_workspace(const Op& op) {
+  const std::int64_t chunks = (op.sequence + op.ssm.chunk - 1) / op.ssm.chunk;
+  return (op.batch * chunks * op.heads + 2 * kColumnRuns * op.n) * op.ssm.state;
 }
 /// Chunks of a sequence.
 [[nodiscard]] inline std::int64_t chunks_of(const Op& op) {

@@ -1,6 +1,6 @@
 // Families whose layers between attention are other mixers than state spaces with heads and gated delta networks: LFM2,
-// MiniMax-01. Keys and their defaults come from the classes' configurations in Hugging Face's transformers 4 and 5, and
-// from the files beside the weights of MiniMax-Text-01 and MiniMax-M1; names from the classes' modules.
+// MiniMax-01, Jamba. Keys and their defaults come from the classes' configurations in Hugging Face's transformers 4 and
+// 5, and from the files beside the weights of MiniMax-Text-01 and MiniMax-M1; names from the classes' modules.
 #include <fmt/format.h>
 
 #include <utility>
@@ -222,6 +222,111 @@ WeightNames minimax_names() {
   return names;
 }
 
+// -- Jamba ------------------------------------------------------------------------------------------------------------
+
+// AI21 Labs 2024, "Jamba", section 3: Mamba's first form, but attention in one of eight layers; an MLP, but experts in
+// every second layer, weighted by a softmax over all; no positions.
+void as_jamba(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.positions = Positions::none;
+}
+
+void jamba_blocks(ConfigKeys& k, Model& m) {
+  /// Every `period`-th layer, from `offset` on.
+  struct Every {
+    std::int64_t period, offset;
+  };
+  const auto every = [&](const char* period, const char* offset, Every usual, auto&& holds) {
+    Every one = usual;
+    if (!k.reads()) {
+      // The first block that holds and the next one; of all that do not, a period behind the last.
+      one = {m.layers + 1, m.layers};
+      std::int64_t found = 0;
+      for (std::int64_t i = 0; i < m.layers && found < 2; ++i)
+        if (holds(m.parts(i))) (++found == 1 ? one.offset : one.period) = found == 1 ? i : i - one.offset;
+    }
+    k.count({period}, one.period, 1, kMostLayers + 1, usual.period);
+    k.count({offset}, one.offset, 0, kMostLayers, usual.offset);
+    if (k.reads() && one.offset >= one.period)
+      k.refuse(offset, fmt::format("the first layer ({}) lies behind the first period of {}", one.offset, one.period),
+               "an offset within the period");
+    return one;
+  };
+  const Every attends = every("attn_layer_period", "attn_layer_offset", {8, 4},
+                              [](const BlockParts& one) { return one.mixer == Mixer::attention; });
+  const Every expert = every("expert_layer_period", "expert_layer_offset", {2, 1},
+                             [](const BlockParts& one) { return one.feed == Feed::experts; });
+  std::vector<BlockParts> blocks;
+  for (std::int64_t i = 0; i < m.layers; ++i)
+    blocks.push_back({i % attends.period == attends.offset ? Mixer::attention : Mixer::selective,
+                      m.experts.count > 1 && i % expert.period == expert.offset ? Feed::experts : Feed::mlp});
+  k.blocks("attn_layer_period", std::move(blocks), m);
+}
+
+void jamba_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  StateSpace& s = m.ssm;
+  llama_keys(k, m, 1e-6, false);
+  silu(k, m, "jamba");
+  std::int64_t count = std::max<std::int64_t>(1, e.count), chosen = e.any() ? e.chosen : 1;
+  k.count({"num_experts", "num_local_experts"}, count, 1, kMostExperts, 16);
+  k.count({"num_experts_per_tok"}, chosen, 1, kMostExperts, 2);
+  if (k.reads() && count > 1) e.count = count, e.chosen = chosen;
+  if (e.any()) experts_as_wide_as_mlps(k, m);
+  auxiliary_loss(k, m, 0.001);
+  if (k.reads() && !e.any()) e.aux_coefficient = 0;
+  if (std::int64_t window = 0; k.reads()) {
+    k.count({"sliding_window"}, window, 0, kMostSequence, 0);
+    if (window > 0) k.refuse("sliding_window", "attention of this class has no window here", "null");
+  }
+  jamba_blocks(k, m);
+  if (k.reads() && m.expert_layers(m.layers) == 0) e = Experts{};
+  std::int64_t expand = s.any() ? s.inner() / m.hidden : 2;
+  k.count({"mamba_expand"}, expand, 1, kMostWidth, 2);
+  k.count({"mamba_d_state"}, s.state, 1, kMostWidth, 16);
+  k.count({"mamba_d_conv"}, s.taps, 1, kMostWidth, 4);
+  k.flag({"mamba_conv_bias"}, s.conv_bias, true);
+  no_biases(k, "mamba_proj_bias");
+  std::string rank = k.reads() ? "auto" : "";
+  if (k.reads() && k.given("mamba_dt_rank")) k.text({"mamba_dt_rank"}, rank, "auto");
+  constexpr std::int64_t kShare = 16;  // of the width, rounded up
+  const std::int64_t usual = (m.hidden + kShare - 1) / kShare;
+  if (rank != "auto") k.count({"mamba_dt_rank"}, s.rank, 1, kMostWidth, usual);
+  if (!k.reads()) return;
+  if (rank == "auto") s.rank = usual;
+  s.heads = expand * m.hidden, s.width = s.groups = 1;
+  if (!m.reads_in_order()) s = {};
+}
+
+WeightNames jamba_names() {
+  WeightNames names = llama_names();
+  names.whole[1] = {"ln_f", "final_layernorm"};
+  for (auto& [logical, file] : names.parts) {
+    const std::string_view one = logical;
+    if (one == "ln_2") file = "pre_ff_layernorm";
+    if (one == "mlp.gate") file = "feed_forward.gate_proj";
+    if (one == "mlp.up") file = "feed_forward.up_proj";
+    if (one == "mlp.proj") file = "feed_forward.down_proj";
+  }
+  for (const auto& pair : WeightNames::Pairs{{"selective.x", "mamba.in_proj"},
+                                             {"selective.z", "mamba.in_proj"},
+                                             {"selective.conv", "mamba.conv1d"},
+                                             {"selective.narrow", "mamba.x_proj"},
+                                             {"selective.dt_norm", "mamba.dt_layernorm"},
+                                             {"selective.b_norm", "mamba.b_layernorm"},
+                                             {"selective.c_norm", "mamba.c_layernorm"},
+                                             {"selective.dt", "mamba.dt_proj"},
+                                             {"selective.a_log", "mamba.A_log"},
+                                             {"selective.d", "mamba.D"},
+                                             {"selective.proj", "mamba.out_proj"},
+                                             {"mlp.router", "feed_forward.router"}})
+    names.parts.push_back(pair);
+  names.experts = "feed_forward.experts";
+  names.expert_parts = kProjections;
+  return names;
+}
+
 }  // namespace
 
 std::vector<FamilyTraits> recurrent_families() {
@@ -231,6 +336,7 @@ std::vector<FamilyTraits> recurrent_families() {
             lfm2_moe_config, lfm2_names()),
       entry(Family::minimax, "minimax", "MiniMax-01", "MiniMaxForCausalLM", "MiniMaxFor", as_minimax, minimax_config,
             minimax_names()),
+      entry(Family::jamba, "jamba", "Jamba", "JambaForCausalLM", "Jamba", as_jamba, jamba_config, jamba_names()),
   };
   for (FamilyTraits& one : all) {
     if (one.family != Family::minimax) continue;

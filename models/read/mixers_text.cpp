@@ -28,6 +28,7 @@ StateSpace read_state_space(const Cursor& at) {
   s.state = at.at("state").integer(1, kMostWidth, 1);
   s.taps = at.optional("taps").integer(1, kMostWidth, s.taps);
   s.chunk = at.optional("chunk").integer(1, kMostSequence, s.chunk);
+  s.rank = at.optional("rank").integer(0, kMostWidth, s.rank);
   s.norm_groups = at.optional("norm_groups").integer(0, kMostWidth, s.norm_groups);
   s.conv_bias = at.optional("conv_bias").boolean(s.conv_bias);
   s.normed = at.optional("normed").boolean(s.normed);
@@ -107,6 +108,7 @@ std::string state_space_text(const StateSpace& s, const std::string& margin) {
   if (!s.any()) return {};
   std::string out = fmt::format("{}state_space: {{heads: {}, width: {}, groups: {}, state: {}, taps: {}, chunk: {}",
                                 margin, s.heads, s.width, s.groups, s.state, s.taps, s.chunk);
+  if (s.rank > 0) out += fmt::format(", rank: {}", s.rank);
   if (s.norm_groups > 0) out += fmt::format(", norm_groups: {}", s.norm_groups);
   if (!s.conv_bias) out += ", conv_bias: false";
   if (!s.normed) out += ", normed: false";

@@ -74,6 +74,11 @@ inline void make_hybrid(models::Model& m) {
     m.ssm.scales = {0.9, 1.1, 0.8, 1.2, 1.3}, m.ssm.out_scale = 0.6;
     m.embedding_scale = 2, m.logit_scale = 0.5;
     m.score_factor = 1.4, m.value_scale = 0.7, m.gate_scale = 1.5, m.mlp_scale = 0.4;
+  } else if (m.family == Family::jamba) {
+    m.ssm = {.heads = 48, .width = 1, .groups = 1, .state = 6, .taps = 4, .chunk = 5, .rank = 4};
+    make_mixture(m);
+    m.ffn_hidden = m.experts.hidden;
+    m.pattern = {{Mixer::selective, Feed::mlp}, {Mixer::attention, Feed::experts}};
   } else if (m.family == Family::minimax) {
     m.ssm = {.heads = 8, .width = 6, .groups = 8, .state = 6, .chunk = 5, .conv_bias = false, .out_scale = 0.9};
     make_mixture(m);
@@ -111,7 +116,7 @@ inline void make_family(models::Model& m, models::Family family) {
   if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
       family == Family::granite_hybrid || family == Family::qwen3_next || family == Family::qwen3_5 ||
       family == Family::qwen3_5_moe || family == Family::lfm2 || family == Family::lfm2_moe ||
-      family == Family::falcon_h1 || family == Family::minimax)
+      family == Family::falcon_h1 || family == Family::minimax || family == Family::jamba)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;

@@ -1,5 +1,5 @@
 #pragma once
-/// MiniMax-01's forward pass in double precision, as family_reference.h has those of other families.
+/// MiniMax-01's and Jamba's forward passes in double precision, as family_reference.h has those of other families.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -75,6 +75,63 @@ inline Matrix minimax(const File& f, const Sizes& s, std::size_t heads, const st
     x = plus(times_all(m, 1.7), times_all(g, 0.7));
   }
   return linear(f, "lm_head", rms_norm(f, "model.norm", x, 1e-5));
+}
+
+/// Mamba's first form as Jamba has it, each column by itself: what is left of a token's value after others is its power
+/// of all decays between them.
+inline Matrix selective(const File& f, const std::string& at, std::size_t state, const Matrix& x) {
+  const Matrix all = linear(f, at + "in_proj", x);
+  const std::size_t inner = all.columns / 2;
+  const Weights& taps = f.at(at + "conv1d.weight");
+  const std::size_t width = taps.shape.at(2);
+  Matrix u(x.rows, inner);
+  for (std::size_t t = 0; t < x.rows; ++t)
+    for (std::size_t c = 0; c < inner; ++c) {
+      double sum = f.at(at + "conv1d.bias").v.at(c);
+      for (std::size_t back = 0; back < width && back <= t; ++back)
+        sum += taps.v.at(c * width + width - 1 - back) * all(t - back, c);
+      u(t, c) = silu(sum);
+    }
+  const Matrix narrow = linear(f, at + "x_proj", u);
+  const std::size_t rank = narrow.columns - 2 * state;
+  const Matrix b = rms_norm(f, at + "b_layernorm", columns(narrow, rank, state), 1e-5);
+  const Matrix c = rms_norm(f, at + "c_layernorm", columns(narrow, rank + state, state), 1e-5);
+  const Matrix dt = each(linear(f, at + "dt_proj", rms_norm(f, at + "dt_layernorm", columns(narrow, 0, rank), 1e-5)),
+                         [](double v) { return std::log1p(std::exp(v)); });
+  Matrix y(x.rows, inner);
+  for (std::size_t p = 0; p < inner; ++p)
+    for (std::size_t i = 0; i < x.rows; ++i) {
+      double steps = 0;  // between token j and token i
+      y(i, p) = f.at(at + "D").v.at(p) * u(i, p);
+      for (std::size_t j = i + 1; j-- > 0;) {
+        for (std::size_t n = 0; n < state; ++n)
+          y(i, p) += c(i, n) * std::exp(-std::exp(f.at(at + "A_log").v.at(p * state + n)) * steps) * dt(j, p) *
+                     u(j, p) * b(j, n);
+        steps += dt(j, p);
+      }
+    }
+  return linear(f, at + "out_proj", times(y, each(columns(all, inner, inner), silu)));
+}
+
+/// Jamba: that, then an MLP; attention without positions in every second layer, then experts.
+inline Matrix jamba(const File& f, const Sizes& s, std::size_t state, const std::vector<int>& ids) {
+  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".", own = at + "self_attn.";
+    const Matrix n = rms_norm(f, at + "input_layernorm", x, 1e-5);
+    x = plus(x, i % 2 == 0 ? selective(f, at + "mamba.", state, n)
+                           : linear(f, own + "o_proj",
+                                    attend(linear(f, own + "q_proj", n), linear(f, own + "k_proj", n),
+                                           linear(f, own + "v_proj", n), s.dim)));
+    const Matrix m = rms_norm(f, at + "pre_ff_layernorm", x, 1e-5);
+    const std::string feed = at + "feed_forward.";
+    x = plus(x, f.count(feed + "router.weight") == 0
+                    ? gated_mlp(f, feed, m)
+                    : softmax_moe(m, linear(f, feed + "router", m), false, [&](std::size_t e, const Matrix& rows) {
+                        return gated_mlp(f, feed + "experts." + std::to_string(e) + ".", rows);
+                      }));
+  }
+  return linear(f, "lm_head", rms_norm(f, "model.final_layernorm", x, 1e-5));
 }
 
 }  // namespace orrery::exec::testing::reference

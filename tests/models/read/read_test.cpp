@@ -313,7 +313,7 @@ TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
             "  |\n"
             "  = help: known are " +
                 known_model_types() + "; write other models in orrery's own form (docs/formats.md, model.yaml)\n");
-  EXPECT_NE(refused("{\"architectures\": [\"JambaForCausalLM\"]}").find("architecture `JambaForCausalLM`"),
+  EXPECT_NE(refused("{\"architectures\": [\"GrimbaForCausalLM\"]}").find("architecture `GrimbaForCausalLM`"),
             std::string::npos);
   EXPECT_NE(refused("{\"architectures\": []}").find("E0110"), std::string::npos);
 }

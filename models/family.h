@@ -94,6 +94,7 @@ enum class Family : std::uint8_t {
   falcon_h1,
   minimax,
   jamba,
+  minicpm3,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

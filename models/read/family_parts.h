@@ -157,6 +157,22 @@ inline double written_for(double value, double unit) {
   return few / unit == value ? few : exact;
 }
 
+/// What MiniCPM's class has where a file says nothing. Of the last two null means that they change nothing.
+struct MiniCpmScales {
+  double embeddings, depth, base;
+};
+inline void minicpm_scales(ConfigKeys& k, Model& m, const MiniCpmScales& usual) {
+  constexpr double kMost = 1e6, kLeast = 1e-6;
+  k.real({"scale_emb"}, m.embedding_scale, kLeast, kMost, usual.embeddings);
+  const double root = std::sqrt(static_cast<double>(m.layers)), width = static_cast<double>(m.hidden);
+  double depth = written_for(m.residual_scale, root), base = m.logit_scale * width;
+  k.real_or_none("scale_depth", depth, kMost, usual.depth);
+  k.real_or_none("dim_model_base", base, kMost, usual.base);
+  if (!k.reads()) return;
+  m.residual_scale = depth > 0 ? depth / root : 1;
+  m.logit_scale = base > 0 ? base / width : 1;
+}
+
 /// EXAONE 4's layers: with windows, those that see all do not rotate (Yang et al. 2025, "Rope to Nope and Back Again").
 inline void exaone_windows(ConfigKeys& k, Model& m) {
   // Without one, all layers rotate.

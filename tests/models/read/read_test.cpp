@@ -341,6 +341,24 @@ std::string small_glm(const std::string& more, const std::string& type = "glm_mo
          more + "}";
 }
 
+TEST(HuggingFace, ReadsAMissingRankOfQueriesAsItsClassAndNullAsNone) {
+  for (const auto& [type, rank] : {std::pair{"glm_moe_dsa", 2048},
+                                   {"glm4_moe_lite", 768},
+                                   {"deepseek_v3", 1536},
+                                   {"deepseek_v2", 1536},
+                                   {"minicpm3", 768}}) {
+    const std::string whole = small_glm("", type), key = "\"q_lora_rank\": 32, ";
+    const auto instead = [&](const std::string& other) {
+      std::string text = whole;
+      return read(text.replace(text.find(key), key.size(), other), "config.json").latent.q_rank;
+    };
+    EXPECT_EQ(instead(key), 32) << type;
+    EXPECT_EQ(instead(""), rank) << type;
+    if (std::string(type) == "glm_moe_dsa") continue;  // its indexer reads the narrow vector
+    EXPECT_EQ(instead("\"q_lora_rank\": null, "), 0) << type;
+  }
+}
+
 TEST(HuggingFace, RefusesLayersThatShareAChoiceWithoutAPeriodAndWordsThatAreNone) {
   for (const char* line : {R"("indexer_types": ["shared", "full", "full", "shared"])", R"("index_topk_freq": 2)",
                            R"("index_topk_pattern": "FSFS")", R"("rope_interleave": false)",

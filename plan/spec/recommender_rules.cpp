@@ -193,6 +193,8 @@ std::string on_cpu_alone(const models::Model& model) {
   for (const models::MixerTraits* one : models::mixers_of(model))
     if (models::traits_of(one->core).run_by == models::RunBy::cpu) return fmt::format("{} are", one->titles);
   if (model.gate_scale != 1) return "scales of an MLP's gate are";
+  if (std::any_of(model.skip_scales.begin(), model.skip_scales.end(), [](double one) { return one != 1; }))
+    return "scales of what is added to are";
   if (model.attention_gate) return "gates of attention's output are";
   if (model.attention_sinks) return "attention sinks are";
   if (model.value_dim > 0) return "values of a width of their own are";

@@ -92,6 +92,9 @@ enum class Family : std::uint8_t {
   lfm2,
   lfm2_moe,
   falcon_h1,
+  minimax,
+  jamba,
+  minicpm3,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

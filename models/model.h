@@ -3,6 +3,7 @@
 /// sequences in a micro-batch, T tokens per sequence, C hidden width, H heads, G key/value heads, D head width, F width
 /// of the MLP, V vocabulary, n = B*T tokens.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -118,8 +119,12 @@ struct Model {
   /// GPT-J; GPT-NeoX, Falcon), through one shared norm or one each.
   bool parallel = false;
   bool shared_norm = false;
-  bool output_norm = false;               ///< more norms after attention and MLP, before the residual (Gemma 2)
-  bool input_norm = true;                 ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
+  bool output_norm = false;  ///< more norms after attention and MLP, before the residual (Gemma 2)
+  bool input_norm = true;    ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
+  /// What is added to is not what a norm reads but what it makes (MiniMax-01, section 2: DeepNorm's residual), times a
+  /// factor: beside attention, beside other mixers, beside MLPs and experts.
+  bool normed_skip = false;
+  std::array<double, 3> skip_scales = {1, 1, 1};
   bool embedding_norm = false;            ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
   bool scaled_embedding = false;          ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
   double embedding_scale = 1;             ///< token rows times this (Granite)
@@ -198,7 +203,7 @@ struct Model {
     return {Mixer::attention, experts.in_layer(layer) ? Feed::experts : Feed::mlp};
   }
   /// Whether some blocks read the tokens of a sequence one after another.
-  [[nodiscard]] bool reads_in_order() const { return ssm.any() || conv_taps > 0; }
+  [[nodiscard]] bool reads_in_order() const;
   [[nodiscard]] bool has_experts(std::int64_t layer) const { return parts(layer).feed == Feed::experts; }
   /// How many of the first `count` blocks a predicate of their parts holds for.
   template <class Holds>
@@ -213,7 +218,7 @@ struct Model {
   }
   [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
     const BlockParts of = parts(layer);
-    if (!attends(of.mixer)) return {of, true, true};
+    if (!attends(of)) return {of, true, true};
     return {of, !windowed(layer), !rotates(layer), indexer.chooses(layer)};
   }
   /// Whether the model has several variants of blocks.

@@ -13,13 +13,16 @@
 
 namespace orrery::models {
 
+/// Kinds of mixers; each has its row (models/layers/mixers.h), in this order.
 enum class Mixer : std::uint8_t {
   attention,
-  mamba,  ///< a state space (Dao and Gu 2024)
-  delta,  ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
-  conv,   ///< a gated short convolution (Liquid AI 2025, LFM2)
-  both,   ///< attention and a state space, which read one norm and are summed (Falcon-H1)
-  none,
+  mamba,      ///< a state space (Dao and Gu 2024)
+  delta,      ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
+  conv,       ///< a gated short convolution (Liquid AI 2025, LFM2)
+  lightning,  ///< linear attention with fixed decays (MiniMax 2025, MiniMax-01)
+  selective,  ///< a state space of each column (Gu and Dao 2023, Mamba's first form)
+  both,       ///< attention and a state space, which read one norm and are summed (Falcon-H1)
+  none,       ///< the last: no mixer
 };
 enum class Feed : std::uint8_t { mlp, experts, none };
 
@@ -30,15 +33,12 @@ struct BlockParts {
   auto operator<=>(const BlockParts&) const = default;
 };
 
-/// Whether it takes tokens one after another into a state of fixed size.
-[[nodiscard]] constexpr bool keeps_state(Mixer mixer) {
-  return mixer == Mixer::mamba || mixer == Mixer::delta || mixer == Mixer::both;
+/// Whether it has this mixer, alone or beside another (models/layers/mixers.h, where all that holds of a kind is).
+[[nodiscard]] bool has_mixer(const BlockParts& parts, Mixer mixer);
+[[nodiscard]] inline bool attends(const BlockParts& parts) {
+  return has_mixer(parts, Mixer::attention);
 }
-[[nodiscard]] constexpr bool attends(Mixer mixer) {
-  return mixer == Mixer::attention || mixer == Mixer::both;
-}
-/// "mamba", "delta", "conv", "both", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp".
-/// Nothing for other words.
+/// A mixer's word, "mlp", "experts", or a mixer and what follows it: "mamba+mlp". Nothing for other words.
 [[nodiscard]] std::optional<BlockParts> parts_of(std::string_view word);
 [[nodiscard]] std::string word_of(const BlockParts& parts);
 /// The letters of Nemotron-H's patterns: M, *, -, E.
@@ -59,6 +59,7 @@ struct StateSpace {
   std::int64_t state = 0;        ///< columns of B and C
   std::int64_t taps = 4;         ///< of the causal convolution over x, B and C
   std::int64_t chunk = 256;      ///< tokens of a chunk of the chunked form
+  std::int64_t rank = 0;         ///< of Mamba's first form: columns in which the step is made
   std::int64_t norm_groups = 0;  ///< of Mamba-2: runs of columns that the norm takes by themselves; 0: `groups`
   bool conv_bias = true;
   bool normed = true;    ///< of Mamba-2: a norm behind the gate; false: the gate alone (Falcon-H1)

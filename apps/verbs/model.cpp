@@ -8,6 +8,7 @@
 #include "apps/verbs/verb.h"
 #include "base/units.h"
 #include "models/layers/counts.h"
+#include "models/layers/mixers.h"
 #include "models/read/read.h"
 #include "reports/json.h"
 #include "reports/tables/table.h"
@@ -74,22 +75,12 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   };
   using models::BlockParts;
   if (!model->pattern.empty()) {
-    row("attention", "in " + blocks_with([](const BlockParts& one) { return models::attends(one.mixer); }));
     row("MLP", "in " + blocks_with([](const BlockParts& one) { return one.feed == models::Feed::mlp; }));
+    for (const models::MixerTraits* mixer : models::mixers_of(*model))
+      row(mixer->title,
+          (mixer->sizes != nullptr ? mixer->sizes(*model) + ", in " : "in ") +
+              blocks_with([mixer](const BlockParts& one) { return models::has_mixer(one, mixer->mixer); }));
   }
-  for (const auto& [mixer, title] :
-       {std::pair{models::Mixer::mamba, "state space"}, {models::Mixer::delta, "gated delta network"}}) {
-    const auto has = [mixer = mixer](const BlockParts& one) {
-      return one.mixer == mixer || (one.mixer == models::Mixer::both && mixer == models::Mixer::mamba);
-    };
-    if (const models::StateSpace& s = model->ssm; model->blocks_with(model->layers, has) > 0)
-      row(title, fmt::format("{} of {} columns in {}, state {}, in {}", base::count_of(s.heads, "head"), s.width,
-                             base::count_of(s.groups, "group"), s.state, blocks_with(has)));
-  }
-  if (model->conv_taps > 0)
-    row("short convolution", fmt::format("{} taps, in {}", model->conv_taps, blocks_with([](const BlockParts& one) {
-                                           return one.mixer == models::Mixer::conv;
-                                         })));
   if (const models::Indexer& i = model->indexer; i.any())
     row("attention reads",
         fmt::format("{} tokens, chosen by {} of {} columns{}", i.chosen, base::count_of(i.heads, "small head"), i.width,

@@ -151,7 +151,7 @@ std::string grounds_text(const Intervals& intervals, const std::string& stack) {
 
 /// Why a stack's runs say little about this one: "none of them like this one (they were of H100-SXM5-80GB)".
 std::string unlike_text(const Intervals& intervals, const std::string& stack, const Setting& setting) {
-  if (setting.states) return "none of them of state spaces, gated delta networks or short convolutions";
+  if (setting.states) return "none of them of mixers that read tokens in order";
   if (setting.indexed) return "none of them of attention to chosen tokens";
   Setting whole = setting, other = setting;
   whole.adapters = false;

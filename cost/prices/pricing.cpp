@@ -24,9 +24,11 @@ using base::Seconds;
 
 namespace {
 
+constexpr std::size_t kOpPlaces = 6;  // sizes of slots and rings, which prices alone depend on
+
 /// What an op's price depends on; everything else (operands, loss scale) is left out.
 struct OpKey {
-  std::array<std::int64_t, 21> sizes;
+  std::array<std::int64_t, kOpPlaces + models::kOpSizes> sizes;
   double expected;
   std::uint64_t flags;
   bool operator==(const OpKey&) const = default;
@@ -65,11 +67,10 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint64_t>(op.function) << 40 | static_cast<std::uint64_t>(op.stochastic) << 48 |
       static_cast<std::uint64_t>(op.four_bits) << 49 | static_cast<std::uint64_t>(op.joint) << 50 |
       static_cast<std::uint64_t>(op.ssm.delta) << 51;
-  return {{op.m,        op.n,        op.k,         op.batch,    op.sequence,  op.heads,           op.kv_heads,
-           op.head_dim, op.capacity, op.window,    op.rotary,   op.ring_step, op.slots,           op.experts,
-           op.chosen,   op.context,  op.ssm.state, op.ssm.taps, op.ssm.chunk, op.ssm.norm_groups, op.value_dim},
-          op.expected,
-          flags};
+  OpKey key{{op.capacity, op.ring_step, op.slots, op.experts, op.chosen, op.context}, op.expected, flags};
+  std::size_t at = kOpPlaces;
+  models::each_size(op, [&](const char*, std::int64_t size) { key.sizes[at++] = size; });
+  return key;
 }
 
 /// Kind, bytes, ranks, first rank within its node, first stride, extent, stream: these determine a regular group's

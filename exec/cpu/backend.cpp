@@ -272,21 +272,10 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::latent_pack_grad: return run_latent_pack_grad(machine_, call);
     case OpKind::head_values: return run_head_values(machine_, call);
     case OpKind::head_values_grad: return run_head_values_grad(machine_, call);
-    case OpKind::causal_conv: return run_causal_conv(machine_, call);
-    case OpKind::causal_conv_grad: return run_causal_conv_grad(machine_, call);
-    case OpKind::state_scan: return run_state_scan(machine_, call);
-    case OpKind::state_scan_grad: return run_state_scan_grad(machine_, call);
-    case OpKind::gated_norm: return run_gated_norm(machine_, call);
-    case OpKind::gated_norm_grad: return run_gated_norm_grad(machine_, call);
-    case OpKind::xielu: return run_xielu(machine_, call);
-    case OpKind::xielu_grad: return run_xielu_grad(machine_, call);
-    case OpKind::delta_rule: return run_delta_rule(machine_, call);
-    case OpKind::delta_rule_grad: return run_delta_rule_grad(machine_, call);
-    case OpKind::output_gate: return run_output_gate(machine_, call);
-    case OpKind::output_gate_grad: return run_output_gate_grad(machine_, call);
-    case OpKind::scale_columns: return run_scale_columns(machine_, call);
-    case OpKind::gated_conv: return run_gated_conv(machine_, call);
-    case OpKind::gated_conv_grad: return run_gated_conv_grad(machine_, call);
+#define ORRERY_RUN(kind) \
+  case OpKind::kind: return run_##kind(machine_, call);
+      ORRERY_CPU_ALONE(ORRERY_RUN)
+#undef ORRERY_RUN
     case OpKind::choose_tokens:
     case OpKind::choose_tokens_grad: ENSURE(false, "{} is predicted, and not executed", models::name_of(call.op.kind));
   }

@@ -232,20 +232,9 @@ void run_latent_pack(Machine&, const Call&);
 void run_latent_pack_grad(Machine&, const Call&);
 void run_head_values(Machine&, const Call&);
 void run_head_values_grad(Machine&, const Call&);
-void run_causal_conv(Machine&, const Call&);  // operators_state_space.cpp
-void run_causal_conv_grad(Machine&, const Call&);
-void run_state_scan(Machine&, const Call&);
-void run_state_scan_grad(Machine&, const Call&);
-void run_gated_norm(Machine&, const Call&);
-void run_gated_norm_grad(Machine&, const Call&);
-void run_xielu(Machine&, const Call&);  // operators_rows.cpp
-void run_xielu_grad(Machine&, const Call&);
-void run_delta_rule(Machine&, const Call&);  // operators_delta_rule.cpp
-void run_delta_rule_grad(Machine&, const Call&);
-void run_output_gate(Machine&, const Call&);
-void run_output_gate_grad(Machine&, const Call&);
-void run_scale_columns(Machine&, const Call&);
-void run_gated_conv(Machine&, const Call&);  // operators_convolution.cpp
-void run_gated_conv_grad(Machine&, const Call&);
+// Kinds that CPU ranks alone run: each by a function of its name.
+#define ORRERY_DECLARE(kind) void run_##kind(Machine&, const Call&);
+ORRERY_CPU_ALONE(ORRERY_DECLARE)
+#undef ORRERY_DECLARE
 
 }  // namespace orrery::exec

@@ -22,7 +22,7 @@ struct ScanSizes {
         inner(models::inner_columns(op)),
         convolved(models::convolved_columns(op)),
         projected(models::projected_columns(op)) {
-    ENSURE(heads > 0 && groups > 0 && heads % groups == 0 && state > 0 && op.n == batch * tokens,
+    ENSURE(heads > 0 && groups > 0 && heads % groups == 0 && state >= 0 && op.n == batch * tokens,
            "{} heads in {} groups, state {}, {} rows of {} x {}", heads, groups, state, op.n, batch, tokens);
   }
   std::int64_t batch, tokens, heads, groups, width, state, chunk, chunks, inner, convolved, projected;

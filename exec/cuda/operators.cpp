@@ -515,23 +515,11 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::head_values:
     case OpKind::head_values_grad: return run_latent(call);
     case OpKind::newton_schulz: return run_newton_schulz(call);
-    case OpKind::causal_conv:
-    case OpKind::causal_conv_grad:
-    case OpKind::state_scan:
-    case OpKind::state_scan_grad:
-    case OpKind::gated_norm:
-    case OpKind::gated_norm_grad:
-    case OpKind::delta_rule:
-    case OpKind::delta_rule_grad:
-    case OpKind::output_gate:
-    case OpKind::output_gate_grad:
+#define ORRERY_CASE(kind) case OpKind::kind:
+      ORRERY_CPU_ALONE(ORRERY_CASE)
+#undef ORRERY_CASE
     case OpKind::choose_tokens:
-    case OpKind::choose_tokens_grad:
-    case OpKind::scale_columns:
-    case OpKind::gated_conv:
-    case OpKind::gated_conv_grad:
-    case OpKind::xielu:
-    case OpKind::xielu_grad: return refuse_on_cuda(op);
+    case OpKind::choose_tokens_grad: return refuse_on_cuda(op);
   }
 }
 

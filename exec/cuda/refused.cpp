@@ -1,5 +1,5 @@
-// What runs on CPU ranks alone so far: mixers that keep a state, short convolutions, gates of attention's output,
-// xIELU, sinks, and values that are narrower or wider than keys.
+// What runs on CPU ranks alone so far: operators whose row says so (RunBy), and attention with sinks or with values
+// that are narrower or wider than keys.
 #include <fmt/core.h>
 
 #include "exec/cuda/call.h"

@@ -21,14 +21,8 @@ ordered_json op_json(const OpTime& time) {
   const auto number = [&](const char* key, std::int64_t value) {
     if (value != 0) out[key] = value;
   };
-  number("m", op.m), number("n", op.n), number("k", op.k);
-  number("batch", op.batch), number("sequence", op.sequence);
-  number("heads", op.heads), number("kv_heads", op.kv_heads), number("head_dim", op.head_dim);
-  number("value_dim", op.value_dim);
-  number("vocab", op.vocab), number("window", op.window), number("rotary", op.rotary);
-  number("alibi_heads", op.alibi_heads), number("function", static_cast<std::int64_t>(op.function));
-  number("state", op.ssm.state), number("taps", op.ssm.taps), number("chunk", op.ssm.chunk);
-  number("norm_groups", op.ssm.norm_groups);
+  models::each_size(op, number);
+  number("function", static_cast<std::int64_t>(op.function));
   if (op.dtype != models::DType::fp32) out["dtype"] = models::name_of(op.dtype);
   const auto flag = [&](const char* key, bool value) {
     if (value) out[key] = true;
@@ -51,14 +45,7 @@ OpTime op_of(const json& j) {
   out.count = j.at("count").get<double>();
   out.seconds = j.at("seconds").get<double>();
   const auto number = [&](const char* key, std::int64_t& into) { into = j.value(key, std::int64_t{0}); };
-  number("m", out.op.m), number("n", out.op.n), number("k", out.op.k);
-  number("batch", out.op.batch), number("sequence", out.op.sequence);
-  number("heads", out.op.heads), number("kv_heads", out.op.kv_heads), number("head_dim", out.op.head_dim);
-  number("value_dim", out.op.value_dim);
-  number("vocab", out.op.vocab), number("window", out.op.window), number("rotary", out.op.rotary);
-  number("alibi_heads", out.op.alibi_heads);
-  number("state", out.op.ssm.state), number("taps", out.op.ssm.taps), number("chunk", out.op.ssm.chunk);
-  number("norm_groups", out.op.ssm.norm_groups);
+  models::each_size(out.op, number);
   out.op.function = static_cast<models::Function>(j.value("function", 0));
   out.op.cap = j.value("cap", 0.0), out.op.score_scale = j.value("score_scale", 0.0);
   const auto flag = [&](const char* key, bool& into) { into = j.value(key, false); };

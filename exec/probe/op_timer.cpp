@@ -5,6 +5,8 @@
 #include <array>
 #include <map>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/ensure.h"
 #include "exec/engine/half.h"
@@ -58,10 +60,10 @@ void repeat(Backend& backend, std::byte* to, std::int64_t bytes, const std::vect
 auto shape_of(const models::Op& op) {
   std::uint32_t operands = 0;
   for (std::size_t i = 0; i < op.in.size(); ++i) operands |= (op.in[i] >= 0 ? 1U : 0U) << i;
-  return std::tuple(op.kind, op.dtype, op.trans_a, op.trans_b, op.accumulate, op.causal, op.flash, op.m, op.n, op.k,
-                    op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.value_dim, op.vocab, op.rounded,
-                    op.window, op.rotary, op.alibi_heads, op.cap, op.score_scale, op.function, op.joint, op.ssm,
-                    operands, op.out.size());
+  std::vector<std::int64_t> sizes;
+  models::each_size(op, [&](const char*, std::int64_t size) { sizes.push_back(size); });
+  return std::tuple(op.kind, op.dtype, op.trans_a, op.trans_b, op.accumulate, op.causal, op.flash, op.rounded, op.cap,
+                    op.score_scale, op.function, op.joint, op.ssm.delta, operands, op.out.size(), std::move(sizes));
 }
 
 }  // namespace

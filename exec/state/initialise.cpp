@@ -43,6 +43,12 @@ double drawn(models::Initial initial, double uniform) {
 LogicalSource seeded_source(std::uint64_t seed, int threads) {
   return [seed, threads](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {
     const models::Tensor& tensor = range.tensor;
+    if (tensor.initial == models::Initial::place_log) {
+      const std::int64_t columns = tensor.logical_shape.back();
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = std::log(static_cast<float>(1 + (first + static_cast<std::int64_t>(i)) % columns));
+      return;
+    }
     if (tensor.initial != models::Initial::normal) {
       const std::uint64_t stream = base::stream_of(range.name);
       for (std::size_t i = 0; i < out.size(); ++i)

@@ -31,7 +31,7 @@ const char* find(const Pairs& pairs, const std::string& logical) {
 /// If several logical tensors share one name in the file: whether this is one of them, and where it is.
 void place_among(FilePlace& place, const models::WeightNames& names, const models::Tensor& tensor,
                  const std::string& stem) {
-  const bool of_mixer = stem.rfind("ssm.", 0) == 0 || stem.rfind("delta.", 0) == 0 || stem.rfind("conv.", 0) == 0;
+  const bool of_mixer = stem.rfind("attn.", 0) != 0;
   if (names.deltas_apart && (stem == "delta.z" || stem == "delta.a" || stem == "delta.b")) return;
   if (names.deltas_apart && (stem == "delta.q" || stem == "delta.k" || stem == "delta.v")) {
     // Of a group's rows, z has as many as v, and q as k.

@@ -10,18 +10,18 @@
 #include "models/layers/attention_core.h"
 #include "models/layers/indexer_notes.h"
 #include "models/layers/latent_notes.h"
+#include "models/layers/mixers.h"
 
 namespace orrery::models {
 
-class Attention {
+class Attention final : public MixerNotes {
  public:
   explicit Attention(LinearNotes& to)
       : to_(to), heads_{to.model.heads / to.options.tensor, to.model.kv_heads_of(to.layer) / to.options.tensor} {
     to_.model.latent.any() ? make_latent() : make_plain();
   }
 
-  // h (partial over the tensor group) = attention of x (all rows), without the projection's bias.
-  void forward(TensorId x, TensorId h) {
+  void forward(TensorId x, TensorId h, bool adds) override {
     latent_ ? latent_->forward(x, packed_) : to_.linear_forward(qkv_, x, made_, has_qkv_bias());
     if (gate_.exists()) to_.emit(columns_op(OpKind::split_columns, {made_}, {packed_, gate_}));
     const bool late = to_.model.late_qk_norm;
@@ -32,11 +32,10 @@ class Attention {
     core_->forward();
     if (latent_) to_.emit(latent_op(to_, OpKind::head_values, {core_->out()}, {values_}));
     if (gate_.exists()) to_.emit(to_.op(OpKind::output_gate, {core_->out(), gate_}, {values_}, to_.columns_of(gate_)));
-    to_.linear_forward(projection_, values_.exists() ? values_ : core_->out(), h, false);
+    to_.linear_forward(projection_, values_.exists() ? values_ : core_->out(), h, false, adds);
   }
 
-  // From dh (the gradient after the projection's bias) to da, the gradient of x, which gets the name `name`.
-  void backward(TensorId dh_own, TensorId x, TensorId da, const std::string& name) {
+  void backward(TensorId dh_own, TensorId x, TensorId da, const std::string& name) override {
     const TensorId dh = to_.gathered(dh_own, "d_attention.h");
     const TensorId dout = to_.activation("d_attention", to_.columns_of(core_->out()));
     const TensorId dpacked = to_.activation("d_qkv", packed_columns());
@@ -74,8 +73,7 @@ class Attention {
     to_.column_backward(qkv_, dmade, x, da, name);
   }
 
-  /// Added with the residual; none: there is no such bias.
-  [[nodiscard]] TensorId bias() const { return projection_.bias; }
+  [[nodiscard]] TensorId bias() const override { return projection_.bias; }
 
  private:
   void rotate(TensorId packed) {

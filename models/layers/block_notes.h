@@ -1,14 +1,14 @@
 #pragma once
 /// Blocks: a mixer and what feeds on it, each with a residual, and norms before them or after them. Private to models/;
 /// see expand.cpp.
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/layers/attention_notes.h"
-#include "models/layers/convolution_notes.h"
 #include "models/layers/mixture_notes.h"
 #include "models/layers/mlp_notes.h"
-#include "models/layers/state_space_notes.h"
 
 namespace orrery::models {
 
@@ -23,15 +23,13 @@ inline TensorId branch_gradient(LinearNotes& to, TensorId dy, DropoutPlace place
 
 /// y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the
 /// MLP's norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition, and may be the
-/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be another mixer, or stand beside one.
+/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be another mixer, or several.
 class PreNormBlock {
  public:
   PreNormBlock(LinearNotes& to, TensorId x, TensorId y) : to_(to), parts_(to.model.parts(to.layer)), x_(x), y_(y) {
     const bool first = to_.model.input_norm;
     if (first && mixes()) norm_1_ = to_.norm(to_.prefix() + "ln_1");
-    if (attends(parts_.mixer)) attention_.emplace(to_);
-    if (keeps_state(parts_.mixer)) state_.emplace(to_);
-    if (parts_.mixer == Mixer::conv) convolution_.emplace(to_);
+    for (const Mixer one : members_of(parts_.mixer)) mixers_.push_back(traits_of(one).notes(to_));
     if (to_.model.output_norm && mixes()) out_1_ = to_.norm(to_.prefix() + "ln_1_out");
     if (first && feeds() && !to_.model.shared_norm) norm_2_ = to_.norm(to_.prefix() + "ln_2");
     if (mixed())
@@ -73,12 +71,10 @@ class PreNormBlock {
   TensorId mixer_forward() {
     if (to_.model.input_norm) to_.norm_forward(norm_1_, x_, a_);
     const TensorId a_all = to_.gathered(a_, "ln_1.gathered");
-    if (attention_) attention_->forward(a_all, h_sums_);
-    if (state_) state_->forward(a_all, h_sums_, attention_.has_value());
-    if (convolution_) convolution_->forward(a_all, h_sums_);
+    for (const auto& one : mixers_) one->forward(a_all, h_sums_, one != mixers_.front());
     to_.add_up(h_sums_, h_);
-    residual(to_, x_, output_norm(out_1_, h_, "attention.normed"), attention_ ? attention_->bias() : TensorId(), r_,
-             DropoutPlace::attention_branch);
+    residual(to_, skip(x_, a_, mixer_skip(), "ln_1.skip"), output_norm(out_1_, h_, "attention.normed"),
+             mixers_.front()->bias(), r_, DropoutPlace::attention_branch);
     return a_all;
   }
   void feed_forward(TensorId a_all) {
@@ -90,8 +86,8 @@ class PreNormBlock {
       mlp_->forward(shared ? a_all : to_.gathered(b_, "ln_2.gathered"), g_sums_);
       to_.add_up(g_sums_, g_);
     }
-    residual(to_, r_, output_norm(out_2_, g_, "mlp.normed"), mlp_ ? mlp_->bias() : TensorId(), y_,
-             DropoutPlace::mlp_branch);
+    residual(to_, skip(r_, b_, to_.model.skip_scales[2], "ln_2.skip"), output_norm(out_2_, g_, "mlp.normed"),
+             mlp_ ? mlp_->bias() : TensorId(), y_, DropoutPlace::mlp_branch);
   }
   // From dy to the gradient of what the norm made, and to dr.
   void feed_backward(TensorId db, TensorId dr) {
@@ -99,22 +95,42 @@ class PreNormBlock {
     const TensorId dg_own = output_norm_gradient(out_2_, dg, g_, "d_mlp.normed");
     mixed() ? mixture_->backward(dg_own, b_, db, "ln_2") : mlp_->backward(dg_own, b_, db, "ln_2");
     // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
-    if (!to_.model.shared_norm) input_gradient(norm_2_, db, to_.model.parallel ? x_ : r_, dy_, dr);
+    const TensorId beside = skip_gradient(dy_, db, to_.model.skip_scales[2], "d_ln_2.skip");
+    if (!to_.model.shared_norm) input_gradient(norm_2_, db, to_.model.parallel ? x_ : r_, beside, dr);
   }
   void mixer_backward(TensorId da, TensorId db, TensorId dr) {
     const TensorId dbranch =
         branch_gradient(to_, to_.model.parallel ? dy_ : dr, DropoutPlace::attention_branch, "d_attention.dropped");
     const TensorId dh = output_norm_gradient(out_1_, dbranch, h_, "d_attention.normed");
-    if (attention_) attention_->backward(dh, a_, da, "ln_1");
-    if (convolution_) convolution_->backward(dh, a_, da, "ln_1");
-    if (state_ && !attention_) state_->backward(dh, a_, da, "ln_1");
-    if (state_ && attention_) {
-      const TensorId ds = to_.own_activation("d_ln_1.state", to_.model.hidden);
-      state_->backward(dh, a_, ds, "ln_1.state");
-      to_.emit(to_.own_op(OpKind::add, {da, ds}, {da}, to_.model.hidden));
+    mixers_.front()->backward(dh, a_, da, "ln_1");
+    for (std::size_t i = 1; i < mixers_.size(); ++i) {
+      const std::string name = "ln_1.beside." + std::to_string(i);
+      const TensorId further = to_.own_activation("d_" + name, to_.model.hidden);
+      mixers_[i]->backward(dh, a_, further, name);
+      to_.emit(to_.own_op(OpKind::add, {da, further}, {da}, to_.model.hidden));
     }
     if (to_.model.shared_norm) to_.emit(to_.own_op(OpKind::add, {da, db}, {da}, to_.model.hidden));
-    input_gradient(norm_1_, da, x_, dr, dx_);
+    input_gradient(norm_1_, da, x_, skip_gradient(dr, da, mixer_skip(), "d_ln_1.skip"), dx_);
+  }
+
+  // What is added to: `before` the norm, or what the norm made, times a factor.
+  [[nodiscard]] double mixer_skip() const { return to_.model.skip_scales[parts_.mixer == Mixer::attention ? 0 : 1]; }
+  TensorId skip(TensorId before, TensorId normed, double factor, const std::string& name) {
+    return to_.model.normed_skip ? scaled(normed, factor, name) : before;
+  }
+  // What goes back beside the norm; with skips behind it nothing, as their gradient is added to the norm's.
+  TensorId skip_gradient(TensorId dy, TensorId dnormed, double factor, const std::string& name) {
+    if (!to_.model.normed_skip) return dy;
+    to_.emit(to_.own_op(OpKind::add, {dnormed, scaled(dy, factor, name)}, {dnormed}, to_.model.hidden));
+    return {};
+  }
+  TensorId scaled(TensorId x, double factor, const std::string& name) {
+    if (factor == 1) return x;
+    const TensorId y = to_.own_activation(name, to_.model.hidden);
+    Op o = to_.own_op(OpKind::scale_columns, {x}, {y}, to_.model.hidden);
+    o.runs = {{to_.model.hidden}, {factor}};
+    to_.emit(std::move(o));
+    return y;
   }
   // dx = addend + the gradient of x, which the norm reads, or without one what follows it.
   void input_gradient(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
@@ -139,9 +155,7 @@ class PreNormBlock {
   BlockParts parts_;
   TensorId x_, y_, dy_, dx_;
   Norm norm_1_, out_1_, norm_2_, out_2_;
-  std::optional<Attention> attention_;
-  std::optional<StateMixer> state_;
-  std::optional<ShortConvolution> convolution_;
+  std::vector<std::unique_ptr<MixerNotes>> mixers_;
   std::optional<Mlp> mlp_;
   std::optional<Mixture> mixture_;
   TensorId a_, h_, r_, b_, g_;
@@ -161,7 +175,7 @@ inline void post_norm_block(LinearNotes& to) {
   const TensorId g = to.own_activation("mlp.h", c), u = to.own_activation("sum_2", c);
   const TensorId h_sums = to.partial(h, "attention.h.partial"), g_sums = to.partial(g, "mlp.h.partial");
   to.begin(to.program.forward);
-  attention.forward(to.gathered(to.program.x, "x.gathered"), h_sums);
+  attention.forward(to.gathered(to.program.x, "x.gathered"), h_sums, false);
   to.add_up(h_sums, h);
   residual(to, to.program.x, h, attention.bias(), s, DropoutPlace::attention_branch);
   to.norm_forward(norm_1, s, r);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/layers/expand.h"
+#include "models/operators/operators.h"
 
 namespace orrery::models {
 
@@ -102,14 +103,14 @@ Flops flops_of_layer(const Model& model, LayerKind kind, std::int64_t layer, con
         total.add(2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
                       (op.in.size() > 3 ? 2 : 1),
                   has_frozen_weight(program, op));
-      } else if (op.kind == OpKind::state_scan || op.kind == OpKind::delta_rule) {
-        total.add(flops_of(op, true), false);
       } else if (op.kind == OpKind::choose_tokens) {
         // Scores all tokens, and learns from those that it chose: twice their part in backward.
         const double all = flops_of(op, true);
         const double chosen = static_cast<double>(op.chosen) / static_cast<double>(op.sequence);
         total.all += all;
         total.spared += 2 * all * (1 - std::min(1.0, chosen));
+      } else if (traits_of(op).form == PriceForm::scanned) {
+        total.add(flops_of(op, true), false);
       } else if (op.kind == OpKind::matmul) {
         // The head's padded columns are not the model's work.
         const bool words = kind == LayerKind::head && op.n == padded_vocab(model, 1, options.vocab_multiple);

@@ -1,7 +1,7 @@
 // Expands layers into operators. Reading order: models/layers/layer_notes.h (how tensors and operators are noted down),
 // models/layers/linear_notes.h (norms and products), models/layers/block_notes.h (a block), its parts
-// (models/layers/attention_notes.h, state_space_notes.h, convolution_notes.h, mlp_notes.h, mixture_notes.h), then the
-// input (models/layers/embedding_notes.h) and the heads with their losses (models/layers/head_notes.h). Each part is a
+// (models/layers/mixers.h with attention_notes.h and the other mixers, mlp_notes.h, mixture_notes.h), then the input
+// (models/layers/embedding_notes.h) and the heads with their losses (models/layers/head_notes.h). Each part is a
 // class: its constructor notes down tensors, forward() and backward() operators.
 //
 // Tensor parallelism is Megatron-LM's (Shoeybi et al. 2019, section 3): the first product of attention and of the MLP
@@ -29,13 +29,13 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
              model.window_kv_heads % options.tensor == 0 && model.ffn_hidden % options.tensor == 0,
          "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
          model.kv_heads, model.ffn_hidden);
-  ENSURE(!model.ssm.any() || (options.context == 1 && model.ssm.heads % options.tensor == 0 &&
-                              model.ssm.groups % options.tensor == 0 && model.ssm.normed_runs() % options.tensor == 0),
-         "a state space of {} heads in {} groups, normed in {}, over tensor {} and context {}", model.ssm.heads,
-         model.ssm.groups, model.ssm.normed_runs(), options.tensor, options.context);
-  ENSURE(model.conv_taps == 0 || (options.context == 1 && model.hidden % options.tensor == 0),
-         "a short convolution of {} columns over tensor {} and context {}", model.hidden, options.tensor,
-         options.context);
+  if (kind == LayerKind::block)
+    for (const Mixer one : members_of(model.parts(layer).mixer)) {
+      const MixerTraits& mixer = traits_of(one);
+      ENSURE((options.context == 1 || !mixer.in_order) &&
+                 (mixer.undivided == nullptr || mixer.undivided(model, options.tensor).empty()),
+             "a {} over tensor {} and context {}", mixer.title, options.tensor, options.context);
+    }
   ENSURE(!model.latent.any() ||
              (model.pre_norm && model.kv_heads == model.heads &&
               model.head_dim == model.latent.nope + model.latent.rope && model.latent.value <= model.head_dim),

@@ -60,6 +60,7 @@ enum class TensorRole {
 enum class Initial : std::uint8_t {
   normal,      ///< normal(0, stddev), or initial_value if stddev is 0
   decay_log,   ///< log of a rate that is uniform in [1, 16] (Dao and Gu 2024; Mamba-2's A)
+  place_log,   ///< log of the place in its row, from 1 on (Gu and Dao 2023, section 3.6; Mamba's A)
   step_width,  ///< softplus of it is a step width whose log is uniform between those of 0.001 and 0.1
 };
 

@@ -272,7 +272,7 @@ enum class OpKind : std::uint8_t {
   /// direction (m), [scaling]. out: param, momentum and first moment (m), second moment (k: for the elements before the
   /// matrices), [copy]
   muon,
-  // -- state spaces (models/layers/state_space_notes.h). projected (n, 2 inner + 2 groups state + H): z, x, B, C, dt,
+  // -- state spaces (models/layers/state_space_mixer.cpp). projected (n, 2 inner + 2 groups state + H): z, x, B, C, dt,
   // where inner = H*D; convolved (n, inner + 2 groups state): x, B, C. H heads of D columns, `kv_heads` groups;
   // Op::ssm has the other sizes.
   /// in: projected, weight (columns, taps), [bias (columns)]. out: convolved = silu of the causal convolution of each
@@ -318,16 +318,53 @@ enum class OpKind : std::uint8_t {
   /// Of the divergence of the chosen tokens' scores, behind a softmax, from attention's probabilities, summed over its
   /// heads. in: qkv, saved, choice, queries, keys, weights. out: dqueries, dkeys, dweights
   choose_tokens_grad,
-  // -- a gated short convolution (models/layers/convolution_notes.h); `ssm.taps` tokens
+  // -- a gated short convolution (models/layers/convolution_mixer.cpp); `ssm.taps` tokens
   /// in: projected (n,3m): b, c and x, weight (m,taps). out: y (n,m) = c times the causal convolution of b x, each
   /// column by itself, over the tokens of a sequence
   gated_conv,
   gated_conv_grad,  ///< in: dy, projected, weight. out: dprojected, dweight (accumulates)
+  // -- lightning attention (models/layers/lightning_mixer.cpp): H heads of D columns
+  /// For each head h, with q, k and v behind silu and a = exp(-scale 2^(-8 (h + 1) / H)): S = a S + v k^T, y = S q. in:
+  /// qkv (n, 3 H D): q of all heads, then k, then v. out: y (n, H D)
+  decayed_attention,
+  /// in: dy, qkv. out: dqkv, states (B, chunks, H, D, D) fp32: before each chunk, made again
+  decayed_attention_grad,
+  // -- Mamba's first form (models/layers/selective_mixer.cpp): H columns, each a head with a state of `ssm.state`
+  /// For each column, with dt = softplus(raw dt + bias) and a_i = exp(-exp(A_log_i) dt): s_i = a_i s_i + dt x B_i, y =
+  /// s C
+  /// + D x (Gu and Dao 2023, algorithm 2). in: x (n,H), raw dt (n,H), B (n,state), C (n,state), dt bias (H), A_log
+  /// (H,state), D (H). out: y (n,H)
+  selective_scan,
+  /// in: dy, x, raw dt, B, C, dt bias, A_log, D. out: dx, d raw dt, dB, dC, ddt bias, dA_log, dD (these accumulate),
+  /// workspace (selective_workspace) fp32
+  selective_scan_grad,
   /// in: x (n,m). out: y (n,m), of which the columns of each of `runs` are those of x times its factor (y may be x);
   /// its
   /// own gradient
   scale_columns,
 };
+
+/// The kinds that CPU ranks alone run so far, as their rows say (RunBy): both backends make their cases of them.
+#define ORRERY_CPU_ALONE(EACH) \
+  EACH(causal_conv)            \
+  EACH(causal_conv_grad)       \
+  EACH(state_scan)             \
+  EACH(state_scan_grad)        \
+  EACH(gated_norm)             \
+  EACH(gated_norm_grad)        \
+  EACH(xielu)                  \
+  EACH(xielu_grad)             \
+  EACH(delta_rule)             \
+  EACH(delta_rule_grad)        \
+  EACH(output_gate)            \
+  EACH(output_gate_grad)       \
+  EACH(gated_conv)             \
+  EACH(gated_conv_grad)        \
+  EACH(decayed_attention)      \
+  EACH(decayed_attention_grad) \
+  EACH(selective_scan)         \
+  EACH(selective_scan_grad)    \
+  EACH(scale_columns)
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
 /// rows or its columns are divided over some number of tensor ranks.
@@ -415,7 +452,8 @@ struct Op {
   std::int64_t alibi_heads = 0, window = 0;
   bool row_shard =
       false;  ///< position_add, type_add, and with dropout: the n rows begin at row tensor_rank*n of the micro-batch
-  double scale = 1;  ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows; matmul: of A B
+  double scale = 1;  ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows; matmul: of A B;
+                     ///< decayed_attention: of its rates
   bool stochastic = false;            ///< updates: param has 16 bits and is rounded at random, instead of having a
                                       ///< master
   bool half_moments = false;          ///< adamw: both moments are bf16
@@ -443,6 +481,19 @@ struct Op {
   bool operator==(const Op&) const = default;
 };
 
+/// Calls take(name, value) with each size on which an operator's time depends wherever it runs: what records of
+/// measured operators hold, and what prices and times are remembered by.
+template <class AnOp, class Take>
+constexpr void each_size(AnOp& op, const Take& take) {
+  take("m", op.m), take("n", op.n), take("k", op.k), take("batch", op.batch), take("sequence", op.sequence);
+  take("heads", op.heads), take("kv_heads", op.kv_heads), take("head_dim", op.head_dim);
+  take("value_dim", op.value_dim), take("vocab", op.vocab), take("window", op.window), take("rotary", op.rotary);
+  take("alibi_heads", op.alibi_heads);
+  take("state", op.ssm.state), take("taps", op.ssm.taps), take("chunk", op.ssm.chunk);
+  take("norm_groups", op.ssm.norm_groups);
+}
+inline constexpr std::size_t kOpSizes = 17;
+
 /// Columns of a head of v.
 [[nodiscard]] inline std::int64_t value_columns(const Op& op) {
   return op.value_dim > 0 ? op.value_dim : op.head_dim;
@@ -467,7 +518,7 @@ struct NormedRuns {
   return {op.heads, d, op.kv_heads, d};
 }
 
-/// Columns of a state space's operands.
+/// Columns of a state space's operands. Without a state there is only what is gated and convolved.
 [[nodiscard]] inline std::int64_t inner_columns(const Op& op) {
   return op.heads * op.head_dim;
 }
@@ -475,7 +526,13 @@ struct NormedRuns {
   return inner_columns(op) + 2 * op.kv_heads * op.ssm.state;
 }
 [[nodiscard]] inline std::int64_t projected_columns(const Op& op) {
-  return inner_columns(op) + convolved_columns(op) + (op.ssm.delta ? 2 : 1) * op.heads;
+  return inner_columns(op) + convolved_columns(op) + (op.ssm.state == 0 ? 0 : op.ssm.delta ? 2 : 1) * op.heads;
+}
+/// selective_scan_grad: states before each chunk, and of as many runs of columns the sums of B's and C's gradients.
+inline constexpr std::int64_t kColumnRuns = 8;
+[[nodiscard]] inline std::int64_t selective_workspace(const Op& op) {
+  const std::int64_t chunks = (op.sequence + op.ssm.chunk - 1) / op.ssm.chunk;
+  return (op.batch * chunks * op.heads + 2 * kColumnRuns * op.n) * op.ssm.state;
 }
 /// Chunks of a sequence.
 [[nodiscard]] inline std::int64_t chunks_of(const Op& op) {

@@ -336,6 +336,15 @@ double delta_grad_bytes(const CountedOp& s) {
   return s.bytes * (2 * convolved(s) + inner(s) + 4 * all_heads(s)) + 2 * delta_chunk_bytes(s);
 }
 
+double selective_flops(const CountedOp& s) {
+  constexpr double kOfCell = 7, kOfColumn = 6;
+  return inner(s) * (kOfCell * static_cast<double>(s.op.ssm.state) + kOfColumn);
+}
+
+double selective_grad_flops(const CountedOp& s) {
+  return (s.full ? 2 : 3) * selective_flops(s);
+}
+
 double sparse_bytes_of(const CountedOp& s) {
   return s.bytes * elements(s) + static_cast<double>(sparse_bytes(s.op.m * s.op.n, s.op.capacity, size_of(s.op.dtype)));
 }

@@ -131,6 +131,11 @@ double backward(const CountedOp& s) {
 /// The same twice; if all that is computed counts, all but both products that make y once more.
 [[nodiscard]] double delta_grad_flops(const CountedOp& s);
 [[nodiscard]] double delta_grad_bytes(const CountedOp& s);
+/// Of each cell of a column's state: the power of its decay, which takes two, its product with the state, the taken
+/// value's with B, their sum, the product with C and its sum; of each column the step, its product with x, and D x.
+[[nodiscard]] double selective_flops(const CountedOp& s);
+/// The states once more, and twice as much.
+[[nodiscard]] double selective_grad_flops(const CountedOp& s);
 [[nodiscard]] double sparse_bytes_of(const CountedOp& s);
 [[nodiscard]] double encoded_bytes_of(const CountedOp& s);
 

@@ -382,6 +382,23 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(gated_conv_grad), .in = in("dy projected weight"), .out = out("dprojected dweight+"),
      .flops = gated_conv_grad_flops, .bytes = moved<7>, .family = F::activation_grad, .issued = Issued::autograd,
      .run_by = RunBy::cpu},
+    // -- lightning attention: three columns in and one out for each of a head
+    {KIND(decayed_attention), .in = in("qkv"), .out = out("y"), .flops = scan_flops, .bytes = scan_bytes,
+     .family = F::activation, .form = P::scanned, .gradient = OpKind::decayed_attention_grad, .run_by = RunBy::cpu},
+    {KIND(decayed_attention_grad), .in = in("dy qkv"), .out = out("dqkv states"), .flops = scan_grad_flops,
+     .bytes = scan_grad_bytes, .family = F::activation_grad, .form = P::scanned, .issued = Issued::autograd,
+     .run_by = RunBy::cpu},
+    // -- Mamba's first form: no products, so that bytes decide
+    {KIND(selective_scan), .in = in("x dt b c dt_bias a_log d"), .out = out("y"), .flops = selective_flops,
+     .bytes = [](S s) { return s.bytes * (3 * inner(s) + 2 * s.n * static_cast<double>(s.op.ssm.state)); },
+     .family = F::activation, .form = P::scanned, .gradient = OpKind::selective_scan_grad, .run_by = RunBy::cpu},
+    {KIND(selective_scan_grad), .in = in("dy x dt b c dt_bias a_log d"),
+     .out = out("dx ddt db dc ddt_bias+ da_log+ dd+ workspace"), .flops = selective_grad_flops,
+     .bytes = [](S s) {
+       return s.bytes * (5 * inner(s) + 4 * s.n * static_cast<double>(s.op.ssm.state)) +
+              8 * static_cast<double>(selective_workspace(s.op));
+     },
+     .family = F::activation_grad, .form = P::scanned, .issued = Issued::autograd, .run_by = RunBy::cpu},
     {KIND(scale_columns), .in = in("x"), .out = out("y*"), .flops = each<1>, .bytes = moved<2>,
      .gradient = OpKind::scale_columns, .run_by = RunBy::cpu},
 }};
@@ -398,6 +415,16 @@ consteval bool complete() {
   return true;
 }
 static_assert(complete(), "each kind of operator has its row, in the order of OpKind");
+
+consteval bool alone_as_listed() {
+#define ORRERY_KIND(kind) OpKind::kind,
+  constexpr OpKind kListed[] = {ORRERY_CPU_ALONE(ORRERY_KIND)};
+#undef ORRERY_KIND
+  for (const OpKind kind : kListed)
+    if (kOperators[static_cast<std::size_t>(kind)].run_by != RunBy::cpu) return false;
+  return true;
+}
+static_assert(alone_as_listed(), "the rows of what ORRERY_CPU_ALONE lists say so, too");
 
 }  // namespace
 

@@ -68,15 +68,14 @@ class ConfigKeys {
   /// mixer with `feed` after it; null: a file has no such key. E0111 unless there are as many as layers, which
   /// they set if it is 0.
   virtual void pattern(const char* letters, const char* words, Feed feed, Model& model) = 0;
-  /// The blocks that attend, by number; the others are state spaces. Each has an MLP after it.
-  virtual void attention_blocks(const char* key, Model& model) = 0;
-  /// Qwen3-Next's blocks: gated delta networks, but attention in every `full_attention_interval`-th or where
-  /// `layer_types` says so; then experts, if the model has any, in every `decoder_sparse_step`-th but those of
-  /// `mlp_only_layers`, and elsewhere an MLP.
-  virtual void delta_blocks(Model& model) = 0;
-  /// LFM2's blocks: short convolutions, but attention where `layer_types` or `full_attn_idxs` say so, else in all; then
-  /// experts, if the model has any, in all but the first `dense`, and elsewhere an MLP.
-  virtual void convolution_blocks(std::int64_t dense, Model& model) = 0;
+  /// A list with one of `known` for each layer: reading replaces `which` by the file's, or by none if it has no such
+  /// list; E0111 for another word.
+  virtual void layer_words(const char* key, Names known, std::vector<std::size_t>& which) = 0;
+  /// A list of layers by number; reading replaces `layers` by the file's, and says whether it has one.
+  virtual bool layer_numbers(const char* key, std::vector<std::int64_t>& layers, const Model& model) = 0;
+  /// Reading: makes these blocks the model's pattern. E0111 at `key` unless there are as many as layers, which they set
+  /// if it is 0.
+  virtual void blocks(const char* key, std::vector<BlockParts> blocks, Model& model) = 0;
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;

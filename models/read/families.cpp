@@ -11,8 +11,9 @@ namespace orrery::models {
 std::span<const FamilyTraits> families() {
   static const std::vector<FamilyTraits> kTable = [] {
     std::vector<FamilyTraits> all = gpt_families();
-    for (std::vector<FamilyTraits> (*const more)() : {gptj_families, llama_families, glm_families, expert_families,
-                                                      deepseek_families, window_families, hybrid_families})
+    for (std::vector<FamilyTraits> (*const more)() :
+         {gptj_families, llama_families, glm_families, expert_families, deepseek_families, window_families,
+          hybrid_families, recurrent_families})
       for (FamilyTraits& one : more()) all.push_back(std::move(one));
     std::sort(all.begin(), all.end(), [](const FamilyTraits& a, const FamilyTraits& b) { return a.family < b.family; });
     return all;

@@ -18,8 +18,16 @@ void as_deepseek_v2(Model& m) {
   m.experts.groups_by_two = false;
 }
 
-void latent_keys(ConfigKeys& k, Model& m) {
-  k.count({"q_lora_rank"}, m.latent.q_rank, 1, kMostWidth, 0);
+/// `usual`: the class's where a file says nothing; null is none.
+void query_rank(ConfigKeys& k, Model& m, double usual) {
+  auto rank = static_cast<double>(m.latent.q_rank);
+  k.real_or_none("q_lora_rank", rank, kMostWidth, usual);
+  if (rank != std::floor(rank)) k.refuse("q_lora_rank", "it is a number of columns", "a whole number, or null");
+  m.latent.q_rank = static_cast<std::int64_t>(rank);
+}
+
+void latent_keys(ConfigKeys& k, Model& m, double usual_rank) {
+  query_rank(k, m, usual_rank);
   k.count({"kv_lora_rank"}, m.latent.kv_rank, 1, kMostWidth);
   k.count({"qk_nope_head_dim"}, m.latent.nope, 1, kMostWidth);
   k.count({"qk_rope_head_dim"}, m.latent.rope, 1, kMostWidth);
@@ -68,7 +76,7 @@ void deepseek_config(ConfigKeys& k, Model& m, bool third) {
   rotation(k, m, 0);
   silu(k, m, "deepseek");
   no_biases(k, "attention_bias");
-  latent_keys(k, m);
+  latent_keys(k, m, 1536);
   experts_keys(k, m, "n_routed_experts");
   routed_like_deepseek(k, m, third ? RoutingDefaults{2.5, true, 1, 3} : RoutingDefaults{1, false, 0, 0});
   deepseek_routing(k, m, third);
@@ -105,6 +113,32 @@ WeightNames deepseek_names() {
     names.parts.push_back(pair);
   names.further_copies = {{"wte.weight", "embed_tokens.weight"}, {"lm_head.weight", "shared_head.head.weight"}};
   return names;
+}
+
+// -- MiniCPM 3 --------------------------------------------------------------------------------------------------------
+
+// OpenBMB 2024, "MiniCPM3-4B": MiniCPM's factors around DeepSeek-V2's latent attention, and MLPs alone.
+void as_minicpm3(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.norm_epsilon = 1e-5;
+}
+
+void minicpm3_config(ConfigKeys& k, Model& m) {
+  LatentAttention& l = m.latent;
+  llama_keys(k, m, 1e-5, true);
+  rotation(k, m, 0);
+  silu(k, m, "minicpm3");
+  for (const char* key : {"attention_bias", "mlp_bias"}) no_biases(k, key);
+  query_rank(k, m, 768);
+  k.count({"kv_lora_rank"}, l.kv_rank, 1, kMostWidth, 256);
+  k.count({"qk_nope_head_dim"}, l.nope, 1, kMostWidth, 64);
+  k.count({"qk_rope_head_dim"}, l.rope, 1, kMostWidth, 32);
+  k.count({"v_head_dim"}, l.value, 1, kMostWidth, m.hidden / std::max<std::int64_t>(1, m.heads));
+  if (k.reads()) m.head_dim = l.nope + l.rope;
+  minicpm_scales(k, m, {12, 1.4, 256});
+  if (k.reads())
+    k.differs("its rotation turns columns half of a head's apart, here neighbours: its files of weights are not read");
 }
 
 // -- DeepSeek-V3.2 and GLM-5 -----------------------------------------------------------------------------------------
@@ -154,7 +188,7 @@ void glm_moe_dsa_config(ConfigKeys& k, Model& m) {
   rotation(k, m, 0);
   silu(k, m, "glm_moe_dsa");
   no_biases(k, "attention_bias");
-  latent_keys(k, m);
+  latent_keys(k, m, 2048);
   experts_keys(k, m, "n_routed_experts");
   routed_like_deepseek(k, m, {2.5, true, 1, 3});
   k.sparse_layers("mlp_layer_types", m);
@@ -207,7 +241,7 @@ void glm4_moe_lite_config(ConfigKeys& k, Model& m) {
   rotation(k, m, 0);
   silu(k, m, "glm4_moe_lite");
   no_biases(k, "attention_bias");
-  latent_keys(k, m);
+  latent_keys(k, m, 768);
   experts_keys(k, m, "n_routed_experts");
   routed_like_deepseek(k, m, {1.8, true, 1, 1});
   k.sparse_layers("mlp_layer_types", m);
@@ -480,6 +514,8 @@ std::vector<FamilyTraits> deepseek_families() {
             deepseek_v2_config, deepseek_names()),
       entry(Family::deepseek_v3, "deepseek_v3", "DeepSeek-V3", "DeepseekV3ForCausalLM", "DeepseekV3", as_deepseek_v3,
             deepseek_v3_config, deepseek_names()),
+      entry(Family::minicpm3, "minicpm3", "MiniCPM 3", "MiniCPM3ForCausalLM", "MiniCPM3For", as_minicpm3,
+            minicpm3_config, deepseek_names()),
       entry(Family::deepseek_v32, "deepseek_v32", "DeepSeek-V3.2", "DeepseekV32ForCausalLM", "DeepseekV32",
             as_deepseek_v3, deepseek_v32_config, indexed_names()),
       entry(Family::glm_moe_dsa, "glm_moe_dsa", "GLM-5", "GlmMoeDsaForCausalLM", "GlmMoeDsa", as_glm_moe_dsa,
@@ -504,7 +540,7 @@ std::vector<FamilyTraits> deepseek_families() {
             as_bailing_moe_v2, bailing_moe_v2_config, bailing_moe_names()),
   };
   for (FamilyTraits& one : all) {
-    one.mixture = true;
+    one.mixture = one.family != Family::minicpm3;
     if (one.family == Family::deepseek_v3) one.model_types.push_back("kimi_k2");
     if (one.family == Family::glm4_moe) one.model_types.push_back("glm4v_moe_text");
   }

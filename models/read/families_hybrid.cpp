@@ -1,7 +1,10 @@
-// Families with state spaces, gated delta networks or short convolutions, alone or between attention. Keys and their
+// Families with state spaces or gated delta networks, alone or between attention. Keys and their
 // defaults come from the classes' configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the
 // configuration_nemotron_h.py beside its weights), names from the classes' modules.
 #include <fmt/format.h>
+
+#include <utility>
+#include <vector>
 
 #include "models/read/experts_parts.h"
 
@@ -35,6 +38,14 @@ void only_silu(ConfigKeys& k, const char* key) {
     k.refuse(key, "a state space's convolution with another activation than silu is not supported", "silu");
 }
 
+/// Numbers of the model's blocks that `holds`.
+template <class Holds>
+std::vector<std::int64_t> numbers_of(const Model& m, const Holds& holds) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t i = 0; i < m.layers; ++i)
+    if (holds(m.parts(i))) out.push_back(i);
+  return out;
+}
 /// Bamba's and Granite's names. Their gated norm takes all columns together.
 void mamba_keys(ConfigKeys& k, Model& m) {
   state_space_keys(k, m,
@@ -190,7 +201,13 @@ void bamba_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-5, false);
   rotation(k, m, 0.5);
   silu(k, m, "bamba");
-  k.attention_blocks("attn_layer_indices", m);
+  // Blocks that attend, by number; the others are state spaces.
+  constexpr const char* kAttending = "attn_layer_indices";
+  std::vector<std::int64_t> layers = numbers_of(m, [](const BlockParts& one) { return attends(one); });
+  k.layer_numbers(kAttending, layers, m);
+  std::vector<BlockParts> blocks(static_cast<std::size_t>(m.layers), BlockParts{Mixer::mamba, Feed::mlp});
+  for (const std::int64_t one : layers) blocks[static_cast<std::size_t>(one)].mixer = Mixer::attention;
+  k.blocks(kAttending, std::move(blocks), m);
   mamba_keys(k, m);
   no_biases(k, "attention_bias");
   no_biases(k, "mlp_bias");
@@ -285,6 +302,28 @@ void delta_keys(ConfigKeys& k, Model& m) {
   if (k.reads()) s.chunk = kChunk, s.conv_bias = false;
 }
 
+/// Gated delta networks, but attention in every `full_attention_interval`-th block or where `layer_types` says so; then
+/// experts, if the model has any, in every `decoder_sparse_step`-th but those of `mlp_only_layers`; elsewhere an MLP.
+void delta_blocks(ConfigKeys& k, Model& m) {
+  std::int64_t interval = 4, step = 1;
+  if (k.reads()) k.count({"full_attention_interval"}, interval, 1, kMostLayers, 4);
+  std::vector<std::size_t> attend = attending(m);
+  k.layer_words("layer_types", {"linear_attention", "full_attention"}, attend);
+  k.count({"decoder_sparse_step"}, step, 1, kMostLayers, 1);
+  std::vector<std::int64_t> dense = numbers_of(m, [](const BlockParts& one) { return one.feed == Feed::mlp; });
+  k.layer_numbers("mlp_only_layers", dense, m);
+  std::vector<BlockParts> blocks(attend.empty() ? static_cast<std::size_t>(m.layers) : attend.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto number = static_cast<std::int64_t>(i) + 1;
+    const bool attends = attend.empty() ? number % interval == 0 : attend[i] == 1;
+    blocks[i] = {attends ? Mixer::attention : Mixer::delta,
+                 m.experts.any() && number % step == 0 ? Feed::experts : Feed::mlp};
+  }
+  for (const std::int64_t one : dense)
+    if (std::cmp_less(one, blocks.size())) blocks[static_cast<std::size_t>(one)].feed = Feed::mlp;
+  k.blocks("layer_types", std::move(blocks), m);
+}
+
 /// `experts`, `chosen`: how many the class has where a file says nothing.
 void qwen_delta_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t experts, std::int64_t chosen) {
   sizes(k, m);
@@ -308,7 +347,7 @@ void qwen_delta_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t ex
     k.flag({"norm_topk_prob"}, e.normalised, true);
     auxiliary_loss(k, m, 0.001);
   }
-  k.delta_blocks(m);
+  delta_blocks(k, m);
 }
 
 void qwen3_next_config(ConfigKeys& k, Model& m) {
@@ -370,114 +409,6 @@ WeightNames qwen3_5_names() {
   names.deltas_apart = true;
   names.expert_parts = kStacked;
   names.stacked_by_rows = true;
-  return names;
-}
-
-// -- LFM2 -------------------------------------------------------------------------------------------------------------
-
-// Liquid AI 2025, "LFM2 Technical Report", section 2: gated short convolutions between grouped-query attention with
-// norms of heads, each followed by a gated MLP, or later by experts that sigmoids choose with a balancing bias.
-void as_lfm2(Model& m) {
-  as_llama(m);
-  m.tied_embeddings = true;
-  m.norm_epsilon = 1e-5;
-  m.rope_theta = 1e6;
-  m.qk_norm = true;
-}
-void as_lfm2_moe(Model& m) {
-  as_lfm2(m);
-  m.experts.scores = Scores::sigmoid;
-  m.experts.normalised = true;
-  m.experts.balance_bias = true;
-}
-
-void lfm2_keys(ConfigKeys& k, Model& m) {
-  sizes(k, m);
-  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, 8);
-  k.count({"max_position_embeddings"}, m.max_sequence, 1, kMostSequence, 128000);
-  k.real({"norm_eps", "block_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
-  // Where a file has both, the class takes its first files' names.
-  k.flag({k.given("tie_embedding") ? "tie_embedding" : "tie_word_embeddings"}, m.tied_embeddings, true);
-  k.real({k.given("theta") ? "theta" : "rope_theta", "rope_parameters.rope_theta",
-          "rope_parameters.full_attention.rope_theta"},
-         m.rope_theta, 1, 1e12, 1e6);
-  k.rope_scaling(m);
-  k.count({"conv_L_cache"}, m.conv_taps, 1, kMostWidth, 3);
-  no_biases(k, "conv_bias");
-}
-
-/// Attention and short convolutions; without one of these, nothing has taps.
-void lfm2_blocks(ConfigKeys& k, Model& m, std::int64_t dense) {
-  k.convolution_blocks(dense, m);
-  if (k.reads() && m.blocks_with(m.layers, [](const BlockParts& one) { return one.mixer == Mixer::conv; }) == 0)
-    m.conv_taps = 0;
-}
-
-/// The class's gated MLP is two thirds as wide as the file says, times a factor, rounded up.
-void lfm2_config(ConfigKeys& k, Model& m) {
-  lfm2_keys(k, m);
-  bool adjusts = false;
-  k.flag({"block_auto_adjust_ff_dim"}, adjusts, true);
-  if (k.reads() && k.given("block_ff_dim"))
-    k.count({"block_ff_dim"}, m.ffn_hidden, 1, kMostWidth);
-  else
-    k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
-  if (adjusts) {
-    double factor = 1;
-    std::int64_t multiple = 256;
-    k.real_or_none("block_ffn_dim_multiplier", factor, kMostCoefficient, 1);
-    k.count({"block_multiple_of"}, multiple, 1, kMostWidth, multiple);
-    m.ffn_hidden = 2 * m.ffn_hidden / 3;
-    if (factor > 0) {
-      m.ffn_hidden = static_cast<std::int64_t>(factor * static_cast<double>(m.ffn_hidden));
-      m.ffn_hidden = (m.ffn_hidden + multiple - 1) / multiple * multiple;
-    }
-    if (m.ffn_hidden < 1 || m.ffn_hidden > kMostWidth)
-      k.refuse(k.given("block_ff_dim") ? "block_ff_dim" : "intermediate_size",
-               fmt::format("what the class makes of it are {} columns", m.ffn_hidden),
-               fmt::format("what leaves 1 to {}, or block_auto_adjust_ff_dim: false", kMostWidth));
-  }
-  lfm2_blocks(k, m, 0);
-}
-
-void lfm2_moe_config(ConfigKeys& k, Model& m) {
-  Experts& e = m.experts;
-  lfm2_keys(k, m);
-  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth, 7168);
-  experts_keys(k, m, "num_experts");
-  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, 1792);
-  k.flag({"use_expert_bias"}, e.balance_bias, true);
-  k.flag({"norm_topk_prob"}, e.normalised, true);
-  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 1);
-  std::int64_t dense = 0;
-  while (!k.reads() && dense < m.layers && m.parts(dense).feed == Feed::mlp) ++dense;
-  k.count({"num_dense_layers"}, dense, 0, kMostLayers, 2);
-  lfm2_blocks(k, m, dense);
-}
-
-WeightNames lfm2_names() {
-  WeightNames names = llama_names();
-  names.whole = {{"wte", "embed_tokens"}, {"ln_f", "embedding_norm"}};
-  names.parts = {{"ln_1", "operator_norm"},
-                 {"ln_2", "ffn_norm"},
-                 {"attn.q", "self_attn.q_proj"},
-                 {"attn.k", "self_attn.k_proj"},
-                 {"attn.v", "self_attn.v_proj"},
-                 {"attn.q_norm", "self_attn.q_layernorm"},
-                 {"attn.k_norm", "self_attn.k_layernorm"},
-                 {"attn.proj", "self_attn.out_proj"},
-                 {"conv.b", "conv.in_proj"},
-                 {"conv.c", "conv.in_proj"},
-                 {"conv.x", "conv.in_proj"},
-                 {"conv.taps", "conv.conv"},
-                 {"conv.proj", "conv.out_proj"},
-                 {"mlp.gate", "feed_forward.w1"},
-                 {"mlp.up", "feed_forward.w3"},
-                 {"mlp.proj", "feed_forward.w2"},
-                 {"mlp.router", "feed_forward.gate"},
-                 {"mlp.router.balance", "feed_forward.expert_bias"}};
-  names.experts = "feed_forward.experts";
-  names.expert_parts = {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}};
   return names;
 }
 
@@ -582,9 +513,6 @@ std::vector<FamilyTraits> hybrid_families() {
             qwen3_5_config, qwen3_5_names()),
       entry(Family::qwen3_5_moe, "qwen3_5_moe_text", "Qwen3.5 of experts", "Qwen3_5MoeForCausalLM", "Qwen3_5Moe",
             as_qwen3_next, qwen3_5_moe_config, qwen3_5_names()),
-      entry(Family::lfm2, "lfm2", "LFM2", "Lfm2ForCausalLM", "Lfm2", as_lfm2, lfm2_config, lfm2_names()),
-      entry(Family::lfm2_moe, "lfm2_moe", "LFM2 of experts", "Lfm2MoeForCausalLM", "Lfm2Moe", as_lfm2_moe,
-            lfm2_moe_config, lfm2_names()),
       entry(Family::falcon_h1, "falcon_h1", "Falcon-H1", "FalconH1ForCausalLM", "FalconH1", as_falcon_h1,
             falcon_h1_config, bamba_names()),
   };

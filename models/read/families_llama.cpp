@@ -26,6 +26,7 @@ void llama_config(ConfigKeys& k, Model& m) {
 void mistral_config(ConfigKeys& k, Model& m) {
   llama_config(k, m);
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
+  if (k.reads() || m.window_period > 0 || !m.full_layers.empty()) k.layer_types(m);
   window_within(k, m);
 }
 
@@ -404,14 +405,8 @@ void minicpm_config(ConfigKeys& k, Model& m) {
   rotation(k, m, 0);
   silu(k, m, "minicpm");
   no_biases(k, "attention_bias");
-  constexpr double kMost = 1e6, kLeast = 1e-6;
-  k.real({"scale_emb"}, m.embedding_scale, kLeast, kMost, 1);
-  const double root = std::sqrt(static_cast<double>(m.layers)), width = static_cast<double>(m.hidden);
-  double depth = written_for(m.residual_scale, root), base = m.logit_scale * width;
-  k.real({"scale_depth"}, depth, kLeast, kMost, 1);
-  k.real({"dim_model_base"}, base, kLeast, kMost, 1);
+  minicpm_scales(k, m, {1, 1, 1});
   if (!k.reads()) return;
-  m.residual_scale = depth / root, m.logit_scale = base / width;
   if (k.given("sparse_config"))
     k.refuse("sparse_config", "attention that reads only chosen blocks of tokens is not supported", "null");
   std::int64_t experts = 0;

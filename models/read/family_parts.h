@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <vector>
 
 #include "models/limits.h"
 #include "models/read/families.h"
@@ -87,6 +88,13 @@ inline FamilyTraits entry(Family family, const char* name, const char* title, co
 
 // -- Llama and its descendants ---------------------------------------------------------------------------------------
 
+/// Of each block whether it attends: 1 or 0.
+inline std::vector<std::size_t> attending(const Model& m) {
+  std::vector<std::size_t> out;
+  for (std::int64_t i = 0; i < m.layers; ++i) out.push_back(m.parts(i).mixer == Mixer::attention ? 1 : 0);
+  return out;
+}
+
 /// What Llama and its descendants have in common.
 inline void llama_keys(ConfigKeys& k, Model& m, double epsilon, bool tied, const char* epsilon_key = "rms_norm_eps") {
   sizes(k, m);
@@ -147,6 +155,22 @@ inline double written_for(double value, double unit) {
   constexpr double kDigits = 1e9;
   const double exact = value * unit, few = std::round(exact * kDigits) / kDigits;
   return few / unit == value ? few : exact;
+}
+
+/// What MiniCPM's class has where a file says nothing. Of the last two null means that they change nothing.
+struct MiniCpmScales {
+  double embeddings, depth, base;
+};
+inline void minicpm_scales(ConfigKeys& k, Model& m, const MiniCpmScales& usual) {
+  constexpr double kMost = 1e6, kLeast = 1e-6;
+  k.real({"scale_emb"}, m.embedding_scale, kLeast, kMost, usual.embeddings);
+  const double root = std::sqrt(static_cast<double>(m.layers)), width = static_cast<double>(m.hidden);
+  double depth = written_for(m.residual_scale, root), base = m.logit_scale * width;
+  k.real_or_none("scale_depth", depth, kMost, usual.depth);
+  k.real_or_none("dim_model_base", base, kMost, usual.base);
+  if (!k.reads()) return;
+  m.residual_scale = depth > 0 ? depth / root : 1;
+  m.logit_scale = base > 0 ? base / width : 1;
 }
 
 /// EXAONE 4's layers: with windows, those that see all do not rotate (Yang et al. 2025, "Rope to Nope and Back Again").

@@ -229,64 +229,30 @@ class ConfigReader : public ConfigKeys {
     place_blocks(list, std::move(blocks), model);
   }
 
-  void attention_blocks(const char* key, Model& model) override {
-    std::vector<BlockParts> blocks(static_cast<std::size_t>(model.layers), BlockParts{Mixer::mamba, Feed::mlp});
+  void layer_words(const char* key, Names known, std::vector<std::size_t>& which) override {
+    which.clear();
     const Cursor list = at_.optional(key);
-    if (list.is_sequence())
-      for (const Cursor& one : list.items())
-        blocks[static_cast<std::size_t>(one.integer(0, model.layers - 1, 0))].mixer = Mixer::attention;
-    place_blocks(list, std::move(blocks), model);
+    if (!list.is_sequence()) return;
+    for (const Cursor& one : list.items()) {
+      const std::string word = one.is_scalar() ? one.scalar_text() : one.text();
+      const auto* const found = std::find(known.begin(), known.end(), word);
+      if (found == known.end())
+        one.error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
+                  fmt::format("known are {}", fmt::join(known, " and ")));
+      which.push_back(found == known.end() ? 0 : static_cast<std::size_t>(found - known.begin()));
+    }
   }
 
-  void delta_blocks(Model& model) override {
-    const std::int64_t interval = at_.optional("full_attention_interval").integer(1, kMostLayers, 4);
-    const std::int64_t step = at_.optional("decoder_sparse_step").integer(1, kMostLayers, 1);
-    std::vector<BlockParts> blocks(static_cast<std::size_t>(model.layers));
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      const auto number = static_cast<std::int64_t>(i) + 1;
-      blocks[i] = {number % interval == 0 ? Mixer::attention : Mixer::delta,
-                   model.experts.any() && number % step == 0 ? Feed::experts : Feed::mlp};
-    }
-    if (const Cursor list = at_.optional("mlp_only_layers"); list.is_sequence())
-      for (const Cursor& one : list.items())
-        blocks[static_cast<std::size_t>(one.integer(0, model.layers - 1, 0))].feed = Feed::mlp;
-    const Cursor types = at_.optional("layer_types");
-    if (types.is_sequence()) {
-      const auto words = types.items();
-      blocks.resize(words.size());
-      for (std::size_t i = 0; i < words.size(); ++i) {
-        const std::string word = words[i].text();
-        if (word != "linear_attention" && word != "full_attention")
-          words[i].error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
-                         "known are linear_attention and full_attention");
-        blocks[i].mixer = word == "full_attention" ? Mixer::attention : Mixer::delta;
-      }
-    }
-    place_blocks(types, std::move(blocks), model);
+  bool layer_numbers(const char* key, std::vector<std::int64_t>& layers, const Model& model) override {
+    layers.clear();
+    const Cursor list = at_.optional(key);
+    if (!list.is_sequence()) return false;
+    for (const Cursor& one : list.items()) layers.push_back(one.integer(0, model.layers - 1, 0));
+    return true;
   }
 
-  void convolution_blocks(std::int64_t dense, Model& model) override {
-    const Cursor types = at_.optional("layer_types"), listed = at_.optional("full_attn_idxs");
-    const Feed feed = model.experts.any() ? Feed::experts : Feed::mlp;
-    std::vector<BlockParts> blocks(static_cast<std::size_t>(model.layers),
-                                   BlockParts{listed.is_sequence() ? Mixer::conv : Mixer::attention, feed});
-    if (types.is_sequence()) {
-      blocks.assign(types.items().size(), {Mixer::conv, feed});
-      for (std::size_t i = 0; i < blocks.size(); ++i) {
-        const Cursor one = types.items()[i];
-        const std::string word = one.text();
-        if (word == "full_attention")
-          blocks[i].mixer = Mixer::attention;
-        else if (word != "conv")
-          one.error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
-                    "known are conv and full_attention");
-      }
-    } else if (listed.is_sequence()) {
-      for (const Cursor& one : listed.items())
-        blocks[static_cast<std::size_t>(one.integer(0, model.layers - 1, 0))].mixer = Mixer::attention;
-    }
-    for (std::size_t i = 0; i < blocks.size() && std::cmp_less(i, dense); ++i) blocks[i].feed = Feed::mlp;
-    place_blocks(types, std::move(blocks), model);
+  void blocks(const char* key, std::vector<BlockParts> blocks, Model& model) override {
+    place_blocks(at_.optional(key), std::move(blocks), model);
   }
 
   void rope_scaling(Model& model) override {

@@ -99,28 +99,16 @@ class ConfigWriter : public ConfigKeys {
     }
     letters != nullptr ? quote(letters, text) : put(words, "[" + list + "]");
   }
-  void attention_blocks(const char* key, Model& model) override {
+  void layer_words(const char* key, Names known, std::vector<std::size_t>& which) override {
     std::string all;
-    for (std::int64_t i = 0; i < model.layers; ++i)
-      if (model.parts(i).mixer == Mixer::attention) all += fmt::format("{}{}", all.empty() ? "" : ", ", i);
+    for (const std::size_t one : which) all += fmt::format("{}\"{}\"", all.empty() ? "" : ", ", known.begin()[one]);
     put(key, "[" + all + "]");
   }
-  void delta_blocks(Model& model) override {
-    std::string types, dense;
-    for (std::int64_t i = 0; i < model.layers; ++i) {
-      const BlockParts parts = model.parts(i);
-      types += fmt::format("{}\"{}\"", types.empty() ? "" : ", ",
-                           parts.mixer == Mixer::attention ? "full_attention" : "linear_attention");
-      if (parts.feed == Feed::mlp) dense += fmt::format("{}{}", dense.empty() ? "" : ", ", i);
-    }
-    put("layer_types", "[" + types + "]");
-    put("decoder_sparse_step", "1");
-    put("mlp_only_layers", "[" + dense + "]");
+  bool layer_numbers(const char* key, std::vector<std::int64_t>& layers, const Model&) override {
+    put(key, fmt::format("[{}]", fmt::join(layers, ", ")));
+    return true;
   }
-  void convolution_blocks(std::int64_t, Model& model) override {
-    each_layer("layer_types", model,
-               [&](std::int64_t i) { return model.parts(i).mixer == Mixer::attention ? "full_attention" : "conv"; });
-  }
+  void blocks(const char*, std::vector<BlockParts>, Model&) override {}
   void rope_scaling(Model& model) override {
     const RopeScaling& s = model.rope_scaling;
     switch (s.kind) {

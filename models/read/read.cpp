@@ -17,8 +17,8 @@
 #include "models/lora.h"
 #include "models/read/families.h"
 #include "models/read/hugging_face.h"
+#include "models/read/mixers_text.h"
 #include "models/read/recommender_read.h"
-#include "models/state_space_text.h"
 
 namespace orrery::models {
 namespace {
@@ -111,6 +111,11 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   needs("input_norm", m.input_norm || (m.output_norm && !m.parallel),
         "without norms before attention and MLP there must be some after them, and the two are not parallel",
         "output_norm: true, or input_norm: true");
+  const bool skips = std::any_of(m.skip_scales.begin(), m.skip_scales.end(), [](double one) { return one != 1; });
+  needs("normed_skip",
+        m.normed_skip ? m.pre_norm && m.input_norm && !m.parallel && !m.output_norm && !m.further.any() : !skips,
+        "what norms make is added to only behind norms that come first, and alone may be scaled",
+        "normed_skip: false, without skip_scales");
   needs("joint_qk_norm", !m.joint_qk_norm || (m.qk_norm && !m.latent.any()),
         "one norm over all heads of q and one over k's needs qk_norm, and q and k made from the token",
         "qk_norm: true, or joint_qk_norm: false");
@@ -246,7 +251,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.conv_taps = at.optional("conv_taps").integer(0, kMostWidth, 0);
   if (const Cursor pattern = at.optional("pattern"); pattern.exists()) m.pattern = read_pattern(pattern);
   // Without attention, heads are the state spaces'.
-  const auto of_heads = [](const BlockParts& one) { return attends(one.mixer); };
+  const auto of_heads = [](const BlockParts& one) { return attends(one); };
   const bool none = m.blocks_with(m.layers, of_heads) == 0 && m.ssm.any();
   m.heads = (none ? at.optional("heads") : at.at("heads")).integer(1, kMostWidth, none ? m.ssm.heads : 1);
   m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);
@@ -290,6 +295,15 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.shared_norm = at.optional("shared_norm").boolean(m.shared_norm);
   m.output_norm = at.optional("output_norm").boolean(m.output_norm);
   m.input_norm = at.optional("input_norm").boolean(m.input_norm);
+  m.normed_skip = at.optional("normed_skip").boolean(m.normed_skip);
+  if (const Cursor scales = at.optional("skip_scales"); scales.exists()) {
+    const std::vector<Cursor> all = scales.one_or_many();
+    if (all.size() != m.skip_scales.size())
+      scales.error("E0105", "`skip_scales` are beside attention, other mixers, and what follows them",
+                   "skip_scales: [1, 1, 1]");
+    for (std::size_t i = 0; i < all.size() && i < m.skip_scales.size(); ++i)
+      m.skip_scales[i] = all[i].number(kLeastScale, kMostCap, 1);
+  }
   m.embedding_norm = at.optional("embedding_norm").boolean(m.embedding_norm);
   m.scaled_embedding = at.optional("scaled_embedding").boolean(m.scaled_embedding);
   m.embedding_scale = at.optional("embedding_scale").number(kLeastScale, kMostCap, m.embedding_scale);
@@ -446,6 +460,8 @@ std::string write_model(const Model& m, int indent) {
   feature("shared_norm", &Model::shared_norm);
   feature("output_norm", &Model::output_norm);
   feature("input_norm", &Model::input_norm);
+  feature("normed_skip", &Model::normed_skip);
+  if (m.skip_scales != usual.skip_scales) line("skip_scales", fmt::format("[{}]", fmt::join(m.skip_scales, ", ")));
   feature("embedding_norm", &Model::embedding_norm);
   feature("scaled_embedding", &Model::scaled_embedding);
   feature("embedding_scale", &Model::embedding_scale);

@@ -57,8 +57,6 @@ struct UnreadKind {
 };
 constexpr UnreadKind kUnreadKinds[] = {
     {"step3", "what its layers with and without a window each have is not known"},
-    {"minimax_text_01", "some layers are lightning attention, a linear attention"},
-    {"minimaxtext01", "some layers are lightning attention, a linear attention"},
     {"zamba", "layers share the weights of their attention"},
     {"persimmon", "heads of q and k have LayerNorms of their own"},
     {"gpt_neox_japanese", "attention's product into the residual has a bias in the last layer alone"},

@@ -23,7 +23,7 @@ void add_matrix(WholeMatrices& out, const models::Tensor& tensor, std::int64_t o
 }  // namespace
 
 bool moves_whole(OptimizerKind optimizer, models::LayerKind layer, const models::Tensor& tensor) {
-  return traits_of(optimizer).whole_matrices() && layer == models::LayerKind::block &&
+  return traits_of(optimizer).whole_matrices() && layer == models::LayerKind::block && tensor.decay &&
          tensor.logical_shape.size() == 2 && tensor.logical_shape[0] > 1 && tensor.logical_shape[1] > 1;
 }
 

@@ -28,7 +28,7 @@ struct WholeMatrices {
 };
 
 /// Whether the optimizer updates this parameter (or single piece of a fused one) as a whole matrix: it does for
-/// matrices of blocks.
+/// matrices of blocks that weight decay applies to.
 [[nodiscard]] bool moves_whole(OptimizerKind optimizer, models::LayerKind layer, const models::Tensor& tensor);
 /// A layer's tensors, parameters first, in the order in which buckets hold them: first the parameters whose gradients
 /// the tensor group sums, so that they are one run, then the rest; within each, whole matrices come last.

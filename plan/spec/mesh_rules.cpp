@@ -5,27 +5,23 @@
 
 #include "base/units.h"
 #include "models/layers/inputs.h"
+#include "models/layers/mixers.h"
 
 namespace orrery::plan {
 
 namespace {
 
-void state_space_rules(const Proposed& p, BrokenRules& broken) {
-  const models::StateSpace& s = p.model.ssm;
+void mixer_rules(const Proposed& p, BrokenRules& broken) {
+  if (p.model.pattern.empty()) return;
   const std::int64_t ways = p.spec.mesh.tensor;
-  broken.rule(!p.model.reads_in_order() || p.spec.mesh.context == 1, "P171",
-              text("a {} reads the tokens of a sequence one after another, and context {} divides them",
-                   s.any() ? "state space" : "short convolution", p.spec.mesh.context),
-              "context: 1, with tensor and sequence parallelism, ZeRO or pipeline stages");
-  broken.rule(p.model.conv_taps == 0 || p.model.hidden % ways == 0, "P170",
-              text("tensor {} does not divide the short convolutions' {} columns", ways, p.model.hidden),
-              "a tensor degree that divides the hidden width");
-  if (!s.any()) return;
-  broken.rule(
-      s.heads % ways == 0 && s.groups % ways == 0 && s.normed_runs() % ways == 0, "P170",
-      text("tensor {} does not divide the state spaces' {} in {}, normed in {}", ways, base::count_of(s.heads, "head"),
-           base::count_of(s.groups, "group"), base::count_of(s.normed_runs(), "run")),
-      "a tensor degree that divides heads, groups and normed runs; or ZeRO and pipeline stages");
+  for (const models::MixerTraits* one : models::mixers_of(p.model)) {
+    broken.rule(!one->in_order || p.spec.mesh.context == 1, "P171",
+                text("a {} reads the tokens of a sequence one after another, and context {} divides them", one->title,
+                     p.spec.mesh.context),
+                "context: 1, with tensor and sequence parallelism, ZeRO or pipeline stages");
+    const std::string undivided = one->undivided != nullptr ? one->undivided(p.model, ways) : std::string();
+    broken.rule(undivided.empty(), "P170", text("tensor {} does not divide {}", ways, undivided), one->divisors);
+  }
 }
 
 void module_rules(const Proposed& p, BrokenRules& broken) {
@@ -81,7 +77,7 @@ void tensor_rules(const Proposed& p, BrokenRules& broken) {
               text("{} norms all heads of q, and of k, together, and tensor {} would divide them", p.model.name,
                    p.spec.mesh.tensor),
               "tensor: 1, with ZeRO, pipeline or context parallelism");
-  state_space_rules(p, broken);
+  mixer_rules(p, broken);
   broken.rule(!p.spec.mesh.sequence_parallel || p.spec.mesh.tensor > 1, "P14",
               "sequence parallelism has nothing to split with tensor 1");
   broken.rule(

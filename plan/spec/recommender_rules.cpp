@@ -7,6 +7,8 @@
 #include <set>
 
 #include "base/units.h"
+#include "models/layers/mixers.h"
+#include "models/operators/operators.h"
 #include "plan/spec/expert_rules.h"
 #include "plan/spec/rules.h"
 #include "plan/spec/server_rules.h"
@@ -183,18 +185,20 @@ base::Diagnostics refused_resume(const PlanSpec& spec) {
 
 namespace {
 
-/// What of a model only CPU ranks compute so far (exec/cuda/refused.cpp), with its verb; null: nothing.
-const char* on_cpu_alone(const models::Model& model) {
-  if (model.recommender) return nullptr;
+/// What of a model only CPU ranks compute so far (exec/cuda/refused.cpp), with its verb; empty: nothing.
+std::string on_cpu_alone(const models::Model& model) {
+  if (model.recommender) return {};
   if (!model.norm_weight) return "norms without weights are";
   if (model.activation == models::Activation::xielu) return "xIELU is";
-  if (model.ssm.any()) return "state spaces and gated delta networks are";
-  if (model.conv_taps > 0) return "short convolutions are";
+  for (const models::MixerTraits* one : models::mixers_of(model))
+    if (models::traits_of(one->core).run_by == models::RunBy::cpu) return fmt::format("{} are", one->titles);
   if (model.gate_scale != 1) return "scales of an MLP's gate are";
+  if (std::any_of(model.skip_scales.begin(), model.skip_scales.end(), [](double one) { return one != 1; }))
+    return "scales of what is added to are";
   if (model.attention_gate) return "gates of attention's output are";
   if (model.attention_sinks) return "attention sinks are";
   if (model.value_dim > 0) return "values of a width of their own are";
-  return nullptr;
+  return {};
 }
 
 }  // namespace
@@ -227,7 +231,16 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
                      model.name),
          "without `indexer` the same layers train with attention to all tokens",
          {}}};
-  if (const char* alone = on_cpu_alone(model); alone != nullptr && cluster.device().kind == clusters::DeviceKind::gpu)
+  for (const models::MixerTraits* one : models::mixers_of(model))
+    if (models::traits_of(one->core).run_by == models::RunBy::nothing)
+      return {{base::Severity::error,
+               "E0669",
+               {},
+               fmt::format("{}'s {} are predicted, and not executed", model.name, one->titles),
+               "a model without such blocks trains",
+               {}}};
+  if (const std::string alone = on_cpu_alone(model);
+      !alone.empty() && cluster.device().kind == clusters::DeviceKind::gpu)
     return {{base::Severity::error,
              "E0669",
              {},

@@ -278,14 +278,13 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P169", "tensor parallelism with a norm over all heads",
      "`tensor` above 1 for a model with `joint_qk_norm`, whose norm sees all heads of a token",
      "`tensor: 1`; ZeRO, pipeline and context parallelism split such models"},
-    {"P170", "tensor does not divide the state spaces",
-     "`tensor` does not divide the heads of the state spaces or gated delta networks (`state_space`), their groups, or "
-     "the runs of columns that a state space's norm takes by themselves; or the columns of short convolutions "
-     "(`conv_taps`)",
+    {"P170", "tensor does not divide a mixer",
+     "`tensor` does not divide the heads of a mixer that keeps a state (`state_space`), their groups, or the runs of "
+     "columns that its norm takes by themselves; or the columns of short convolutions (`conv_taps`)",
      "a degree that divides all of them; ZeRO and pipeline stages split such models too"},
     {"P171", "context parallelism of mixers that read in order",
-     "`context` above 1 for a model with state spaces, gated delta networks or short convolutions, which read the "
-     "tokens of a sequence one after another",
+     "`context` above 1 for a model with mixers that read the tokens of a sequence one after another, such as state "
+     "spaces, gated delta networks and short convolutions",
      "`context: 1`, with tensor and sequence parallelism, ZeRO or pipeline stages"},
 });
 

@@ -83,7 +83,7 @@ void adapter_rules(const Proposed& p, BrokenRules& broken) {
   const auto has = [&](auto&& holds) { return p.model.blocks_with(p.model.layers, holds) > 0; };
   const bool mlps =
       (lora.up || lora.down) && has([](const models::BlockParts& one) { return one.feed == models::Feed::mlp; });
-  const bool attends = has([](const models::BlockParts& one) { return models::attends(one.mixer); });
+  const bool attends = has([](const models::BlockParts& one) { return models::attends(one); });
   broken.rule((lora.projection && attends) || mlps || (lora.qkv && attends && !p.model.latent.any()), "P165",
               text("{} has none of the products that the adapters name", p.model.name),
               "targets: [proj]; experts, state spaces and latent attention's narrow products have no adapters");

@@ -130,6 +130,7 @@ void check_model(Handover& h) {
           "norms without weights, or LayerNorms without biases", "RMSNorm, or LayerNorms with biases, with weights");
   h.needs(!m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
   h.needs(!m.attention_gate, "a gate of attention's output", "models without `attention_gate`");
+  h.needs(!m.normed_skip, "additions to what norms make", "models without `normed_skip`");
   h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
   h.needs(m.score_factor == 1 && m.gate_scale == 1 && m.mlp_scale == 1, "scales of scores and of MLPs",
           "models without `score_factor`, `gate_scale` and `mlp_scale`");

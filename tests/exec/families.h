@@ -42,7 +42,8 @@ inline void make_mixture(models::Model& m) {
   m.experts.count = 4;
   m.experts.hidden = 24;
   m.experts.chosen = m.family == Family::llama4 ? 1 : 2;
-  if (m.family == Family::mixtral || m.family == Family::granite_moe || m.family == Family::granite_moe_shared)
+  if (m.family == Family::minimax || m.family == Family::mixtral || m.family == Family::granite_moe ||
+      m.family == Family::granite_moe_shared)
     m.ffn_hidden = 24;
   if (m.family == Family::llama4 || m.family == Family::granite_moe_shared || m.family == Family::hunyuan_moe ||
       m.family == Family::bailing_moe || m.family == Family::solar_open || m.family == Family::exaone_moe ||
@@ -73,6 +74,17 @@ inline void make_hybrid(models::Model& m) {
     m.ssm.scales = {0.9, 1.1, 0.8, 1.2, 1.3}, m.ssm.out_scale = 0.6;
     m.embedding_scale = 2, m.logit_scale = 0.5;
     m.score_factor = 1.4, m.value_scale = 0.7, m.gate_scale = 1.5, m.mlp_scale = 0.4;
+  } else if (m.family == Family::jamba) {
+    m.ssm = {.heads = 48, .width = 1, .groups = 1, .state = 6, .taps = 4, .chunk = 5, .rank = 4};
+    make_mixture(m);
+    m.ffn_hidden = m.experts.hidden;
+    m.pattern = {{Mixer::selective, Feed::mlp}, {Mixer::attention, Feed::experts}};
+  } else if (m.family == Family::minimax) {
+    m.ssm = {.heads = 8, .width = 6, .groups = 8, .state = 6, .chunk = 5, .conv_bias = false, .out_scale = 0.9};
+    make_mixture(m);
+    m.pattern = {{Mixer::lightning, Feed::experts}, {Mixer::attention, Feed::experts}};
+    m.rotary_share = 0.5, m.value_scale = 0.8, m.experts.weight_scale = 0.7;
+    m.skip_scales = {1.5, 1.2, 1.7};
   } else if (m.family == Family::lfm2 || m.family == Family::lfm2_moe) {
     m.ssm = {};
     m.conv_taps = 3;
@@ -104,7 +116,7 @@ inline void make_family(models::Model& m, models::Family family) {
   if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
       family == Family::granite_hybrid || family == Family::qwen3_next || family == Family::qwen3_5 ||
       family == Family::qwen3_5_moe || family == Family::lfm2 || family == Family::lfm2_moe ||
-      family == Family::falcon_h1)
+      family == Family::falcon_h1 || family == Family::minimax || family == Family::jamba)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;

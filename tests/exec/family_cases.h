@@ -10,6 +10,7 @@
 #include "tests/exec/delta_reference.h"
 #include "tests/exec/family_reference.h"
 #include "tests/exec/family_reference_gpt.h"
+#include "tests/exec/recurrent_reference.h"
 
 namespace orrery::exec::family_models_test {
 
@@ -350,6 +351,14 @@ inline std::vector<FamilyCase> family_cases() {
                    [](const ref::File& f, const std::vector<int>& ids) { return ref::lfm2(f, sizes(8), ids); },
                    2U + (2 + 3 + 3) + (2 + 6 + (experts ? 1 + 4 * 3 : 3))});
   }
+  // A block: both norms, 4 tensors of attention or of lightning attention, a router and 4 experts.
+  all.push_back({"minimax", Family::minimax, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::minimax(f, sizes(8), 8, ids); },
+                 3 + 2 * (2U + 4 + 1 + 4 * 3)});
+  // Both norms, 12 tensors of a selective state space and 3 of an MLP; 4 of attention, a router and 4 experts.
+  all.push_back({"jamba", Family::jamba, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::jamba(f, sizes(8), 6, ids); },
+                 3 + (2U + 12 + 3) + (2 + 4 + 1 + 4 * 3)});
   const auto delta = [&](const char* name, Family family, std::size_t tensors) {
     all.push_back(
         {name, family, nullptr,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -13,6 +14,7 @@
 #include "exec/data/data.h"
 #include "exec/files/safetensors.h"
 #include "exec/state/weight_names.h"
+#include "models/layers/mixers.h"
 #include "tests/exec/families.h"
 #include "tests/exec/family_cases.h"
 #include "tests/exec/training.h"
@@ -188,6 +190,14 @@ TEST_P(FamilyModel, HasTheLossAndTheGradientsOfItsReference) {
   }
 }
 
+/// Whether tensor ranks divide all mixers.
+bool is_divided_by(const models::Model& model, std::int64_t ways) {
+  const auto all = models::mixers_of(model);
+  return std::all_of(all.begin(), all.end(), [&](const models::MixerTraits* one) {
+    return one->undivided == nullptr || one->undivided(model, ways).empty();
+  });
+}
+
 struct Split {
   const char* name;
   bool tensor;
@@ -228,8 +238,7 @@ TEST_P(FamilyModel, TrainsAlikeUnderEverySplit) {
       EXPECT_EQ(other.memory[rank].peak_live, other.placements[rank].peak_live_bytes) << "rank " << rank;
   };
   for (const Split& one : kSplits)
-    if (!one.tensor || (m.kv_heads > 1 && !m.joint_qk_norm && (!m.ssm.any() || m.ssm.normed_runs() > 1)))
-      expect_same(one.name, one.set);
+    if (!one.tensor || (m.kv_heads > 1 && !m.joint_qk_norm && is_divided_by(m, 2))) expect_same(one.name, one.set);
   if (m.positions != models::Positions::alibi && m.window == 0 && !m.reads_in_order())
     expect_same("context", [](plan::PlanSpec& s) { s.mesh.context = 2; });
 }
@@ -276,7 +285,8 @@ TEST_P(FamilyModel, IsRefusedWhatAStateSpaceCannotDivide) {
   const std::string context = code_of([](plan::PlanSpec& s) { s.mesh.context = 2; });
   EXPECT_NE(context.find("error[P171]"), std::string::npos) << context;
   if (!trial_.model.ssm.any()) return;
-  const bool whole = trial_.model.ssm.normed_runs() == 1;
+  if (is_divided_by(trial_.model, 4)) return;
+  const bool whole = !is_divided_by(trial_.model, 2);
   const std::string tensor = code_of([&](plan::PlanSpec& s) { s.mesh.tensor = whole ? 2 : 4; });
   EXPECT_NE(tensor.find("error[P170]"), std::string::npos) << tensor;
 }

@@ -195,7 +195,8 @@ TEST(Execution, OfWhatOnlyCpuRanksComputeIsRefusedOnGpus) {
   m.attention_gate = false, m.attention_sinks = true;
   EXPECT_THAT(refused(), HasSubstr("error[E0669]: attention sinks are predicted on GPUs"));
   m.attention_sinks = false, m.ssm = {.heads = 4, .width = 4, .groups = 1, .state = 4};
-  EXPECT_THAT(refused(), HasSubstr("error[E0669]: state spaces and gated delta networks are predicted on GPUs"));
+  m.pattern = {{models::Mixer::mamba, models::Feed::mlp}};
+  EXPECT_THAT(refused(), HasSubstr("error[E0669]: state spaces are predicted on GPUs"));
   cluster.devices.front().kind = clusters::DeviceKind::cpu;
   EXPECT_EQ(refused(), "");
 }

@@ -101,6 +101,21 @@ TEST(Families, TakeTheClasssOwnWhereAFileLeavesItOut) {
   EXPECT_NE(refused(neo("12")).find("attention of 24 layers for a model of 12"), std::string::npos);
 }
 
+TEST(Families, MistralsLayersAreAsTheirListSays) {
+  const std::string both = R"({"model_type": "mistral", "hidden_size": 64, "intermediate_size": 128,
+      "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 4, "num_key_value_heads": 2,
+      "sliding_window": 16, "vocab_size": 96)";
+  const Model all = read(both + "}");
+  EXPECT_TRUE(all.windowed(0) && all.windowed(1));
+  const Model some = read(both + R"(, "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+                                      "full_attention"]})");
+  EXPECT_EQ(some.window, 16);
+  EXPECT_TRUE(!some.windowed(0) && some.windowed(1) && some.windowed(2) && !some.windowed(3));
+  const auto text = write_hugging_face(some);
+  ASSERT_TRUE(text);
+  EXPECT_TRUE(!read(*text).windowed(3) && read(*text).windowed(2)) << *text;
+}
+
 TEST(Families, MiMosModuleIsCountedByItself) {
   std::int64_t seen = 0;
   for (const Published& one : published())

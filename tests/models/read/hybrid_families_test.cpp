@@ -2,6 +2,7 @@
 // model here has.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -37,6 +38,22 @@ std::string granite_4(const std::string& sizes) {
              "position_embedding_type": "nope", "residual_multiplier": 0.22, "tie_word_embeddings": true,
              "vocab_size": 100352, )" +
          sizes + ", \"layer_types\": [" + kinds + "]}";
+}
+/// One of eight layers attends.
+std::string minimax_01() {
+  std::string kinds;
+  for (int i = 0; i < 80; ++i)
+    kinds += std::string(i > 0 ? ", " : "") + (i % 8 == 7 ? "\"full_attention\"" : "\"linear_attention\"");
+  return R"({"model_type": "minimax", "architectures": ["MiniMaxForCausalLM"], "block_size": 256,
+             "full_attn_alpha_factor": 3.5565588200778455, "full_attn_beta_factor": 1.0, "head_dim": 128,
+             "hidden_act": "silu", "hidden_size": 6144, "intermediate_size": 9216,
+             "linear_attn_alpha_factor": 3.5565588200778455, "linear_attn_beta_factor": 1.0,
+             "max_position_embeddings": 10240000, "mlp_alpha_factor": 3.5565588200778455, "mlp_beta_factor": 1.0,
+             "num_attention_heads": 64, "num_experts_per_tok": 2, "num_hidden_layers": 80, "num_key_value_heads": 8,
+             "num_local_experts": 32, "postnorm": true, "rms_norm_eps": 1e-05, "rope_theta": 10000000,
+             "rotary_dim": 64, "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid", "sliding_window": null,
+             "tie_word_embeddings": false, "vocab_size": 200064, "layer_types": [)" +
+         kinds + "]}";
 }
 const std::vector<Published>& published() {
   static const std::vector<Published> kAll = {
@@ -132,6 +149,26 @@ const std::vector<Published>& published() {
            "ssm_in_multiplier": 1.25, "ssm_multipliers": [0.3535533905932738, 0.25, 0.3535533905932738, 0.5,
            0.3535533905932738], "ssm_out_multiplier": 0.23570226039551587, "tie_word_embeddings": false,
            "vocab_size": 32784})"},
+      // By hand. A selective state space of 8192 columns: 4096 x 2 x 8192, 8192 x (4 + 1), 8192 x (256 + 32), 256 x
+      // 8192 and 8192, 8192 x 16, 8192, 8192 x 4096, 256 + 32; attention: 4096 x (2 x 4096 + 2 x 1024); 16 MLPs of
+      // 14336, and 16 layers of 16 experts with a router; 51.6 B, as its card says.
+      {"jamba-v0.1",
+       28LL * (3LL * 4096 * 8192 + 8192LL * (5 + 288 + 256 + 1 + 16 + 1) + 288) + 4LL * 4096 * (2 * 4096 + 2 * 1024) +
+           (16LL + 16 * 16) * 3 * 4096 * 14'336 + 16LL * 16 * 4096 + 32LL * 2 * 4096 + 2LL * 65'536 * 4096 + 4096,
+       R"({"model_type": "jamba", "architectures": ["JambaForCausalLM"], "attention_dropout": 0.0,
+           "attn_layer_offset": 4, "attn_layer_period": 8, "expert_layer_offset": 1, "expert_layer_period": 2,
+           "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+           "mamba_conv_bias": true, "mamba_d_conv": 4, "mamba_d_state": 16, "mamba_dt_rank": 256, "mamba_expand": 2,
+           "mamba_proj_bias": false, "max_position_embeddings": 262144, "num_attention_heads": 32, "num_experts": 16,
+           "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "output_router_logits": false,
+           "rms_norm_eps": 1e-06, "router_aux_loss_coef": 0.001, "sliding_window": null,
+           "tie_word_embeddings": false, "vocab_size": 65536})"},
+      // By hand. Lightning attention: 6144 x 4 x 8192, 8192 and 8192 x 6144; attention: 6144 x (8192 + 2 x 1024) and
+      // 8192 x 6144; experts: 32 x 6144 and 32 x 3 x 6144 x 9216; two norms of a layer; 456 B, as its card says.
+      {"minimax-text-01",
+       70LL * (5LL * 6144 * 8192 + 8192) + 10LL * 6144 * (2 * 8192 + 2 * 1024) +
+           80LL * (32LL * 6144 + 32LL * 3 * 6144 * 9216 + 2 * 6144) + 2LL * 200'064 * 6144 + 6144,
+       minimax_01()},
       // By hand. A gated delta network: 2048 x (2 x 2048 + 2 x 4096) for q, k, v and z, 2048 x 64 for a and b, 8192 x 4
       // taps, 2 x 32 and 128, and 4096 x 2048: 33,718,464. Attention: 2048 x 8192 for q and its gate, 2 x 2048 x 512,
       // 2 x 256 and 4096 x 2048: 27,263,488. Experts: 512 x 2048, 513 x 3 x 2048 x 512 and 2048: 1,614,809,088. 36 of
@@ -182,6 +219,69 @@ TEST(HybridFamilies, CountThePassingTokensParameters) {
   const Published& qwen = published().back();
   EXPECT_EQ(qwen.count, 79'674'391'296);
   EXPECT_EQ(parameters_active(read(qwen.config)), qwen.count - 48LL * 502 * 3 * 2048 * 512);
+}
+
+TEST(HybridFamilies, JambasLayersAttendAndHaveExpertsByPeriodsOfTheirOwn) {
+  const auto config = [](const std::string& more) {
+    return R"({"model_type": "jamba", "hidden_size": 64, "intermediate_size": 32, "max_position_embeddings": 64,
+               "num_attention_heads": 4, "num_hidden_layers": 4, "num_key_value_heads": 2, "vocab_size": 96, )" +
+           more + "}";
+  };
+  const auto words = [](const Model& model) {
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i) all += word_of(model.parts(i)) + " ";
+    return all;
+  };
+  const std::string both = R"("attn_layer_period": 4, "attn_layer_offset": 2, "expert_layer_period": 2,
+                              "expert_layer_offset": 1)";
+  const Model mixed = read(config(both));
+  EXPECT_EQ(words(mixed), "selective+mlp selective+experts attention+mlp selective+experts ");
+  EXPECT_EQ(mixed.ssm.rank, 4) << "of 64 columns a sixteenth";
+  EXPECT_EQ(mixed.ssm.inner(), 128);
+  EXPECT_EQ(mixed.experts.count, 16);
+  const Model dense = read(config(both + R"(, "num_experts": 1, "mamba_dt_rank": 7)"));
+  EXPECT_EQ(words(dense), "selective+mlp selective+mlp attention+mlp selective+mlp ");
+  EXPECT_EQ(dense.ssm.rank, 7);
+  for (const Model& model : {mixed, dense}) {
+    const auto again = parse_model(write_model(model), "model.yaml");
+    ASSERT_TRUE(again) << base::render(again.error(), false);
+    EXPECT_EQ(essential(*again), essential(model));
+    const auto written = write_hugging_face(model);
+    ASSERT_TRUE(written) << base::render(written.error(), false);
+    EXPECT_EQ(essential(read(*written)), essential(model)) << *written;
+  }
+  EXPECT_FALSE(parse_model(config(R"("attn_layer_period": 2, "attn_layer_offset": 2)"), "config.json"));
+}
+
+TEST(HybridFamilies, MiniMax01sFirstFilesAreReadAsItsClass) {
+  const std::string both = R"("hidden_size": 64, "intermediate_size": 32, "max_position_embeddings": 64,
+      "num_attention_heads": 4, "num_experts_per_tok": 2, "num_hidden_layers": 4, "num_key_value_heads": 2,
+      "num_local_experts": 4, "rotary_dim": 8, "vocab_size": 96, )";
+  const Model first = read(R"({"model_type": "minimax_m1", "postnorm": true, "attn_type_list": [0, 1, 0, 1],
+      "layernorm_full_attention_alpha": 1.5, "layernorm_full_attention_beta": 0.5,
+      "layernorm_linear_attention_alpha": 1.25, "layernorm_mlp_alpha": 1.75, "layernorm_mlp_beta": 0.75, )" +
+                           both + R"("shared_intermediate_size": 0})");
+  const Model later = read(R"({"model_type": "minimax", "layer_types": ["linear_attention", "full_attention",
+      "linear_attention", "full_attention"], "full_attn_alpha_factor": 1.5, "full_attn_beta_factor": 0.5,
+      "linear_attn_alpha_factor": 1.25, "mlp_alpha_factor": 1.75, "mlp_beta_factor": 0.75, )" +
+                           both + R"("block_size": 256})");
+  EXPECT_EQ(essential(first), essential(later)) << write_model(first) << "against\n" << write_model(later);
+  EXPECT_EQ(first.skip_scales, (std::array{1.5, 1.25, 1.75}));
+  EXPECT_EQ(first.value_scale, 0.5);
+  EXPECT_EQ(first.experts.weight_scale, 0.75);
+  EXPECT_EQ(word_of(first.parts(0)) + " " + word_of(first.parts(1)), "lightning+experts attention+experts");
+  EXPECT_EQ(word_of(read(R"({"model_type": "minimax", )" + both + R"("block_size": 64})").parts(0)),
+            "attention+experts")
+      << "the class attends in every second layer, from the first on";
+  const auto again = parse_model(write_model(first), "model.yaml");
+  ASSERT_TRUE(again) << base::render(again.error(), false);
+  EXPECT_EQ(essential(*again), essential(first));
+  const auto written = write_hugging_face(first);
+  ASSERT_TRUE(written) << base::render(written.error(), false);
+  EXPECT_EQ(essential(read(*written)), essential(first)) << *written;
+  EXPECT_FALSE(
+      parse_model(R"({"model_type": "minimax_m1", "postnorm": false, )" + both + R"("block_size": 64})", "config.json"))
+      << "another residual";
 }
 
 TEST(HybridFamilies, Lfm2sConvolutionsAreWhereAttentionIsNot) {

@@ -92,6 +92,20 @@ inline const std::vector<Published>& published() {
            "hidden_act": "silu", "hidden_size": 2304, "intermediate_size": 5760, "max_position_embeddings": 4096,
            "num_attention_heads": 36, "num_hidden_layers": 40, "num_key_value_heads": 36, "rms_norm_eps": 1e-05,
            "scale_depth": 1.4, "scale_emb": 12, "vocab_size": 122753})"},
+      // MiniCPM3 4B, by hand: queries over 768 columns, keys and values over 256 + 32, heads of 64 + 32 and values
+      // of 64.
+      {"",
+       62LL * (2560LL * (768 + 288) + 768 + 768LL * 40 * 96 + 256 + 256LL * 40 * 128 + 40LL * 64 * 2560 +
+               3LL * 2560 * 6400 + 2 * 2560) +
+           73'448LL * 2560 + 2560,
+       R"({"architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "attention_bias": false,
+           "attention_dropout": 0.0, "dim_model_base": 256, "hidden_act": "silu", "hidden_size": 2560,
+           "initializer_range": 0.1, "intermediate_size": 6400, "kv_lora_rank": 256,
+           "max_position_embeddings": 32768, "num_attention_heads": 40, "num_hidden_layers": 62,
+           "num_key_value_heads": 40, "q_lora_rank": 768, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
+           "rms_norm_eps": 1e-05, "scale_depth": 1.4, "scale_emb": 12, "tie_word_embeddings": true,
+           "vocab_size": 73448})",
+       true},
       {"", 125'239'296,  // OPT 125M
        R"({"model_type": "opt", "activation_function": "relu", "attention_dropout": 0.0, "dropout": 0.1,
            "do_layer_norm_before": true, "ffn_dim": 3072, "hidden_size": 768, "init_std": 0.02,

@@ -282,7 +282,8 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
            {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",
             "values may be the keys", ""},
            {R"("model_type": "step3p5")", "what its layers with and without a window each have is not known", "llama"},
-           {R"("model_type": "minimax", "linear_attn_alpha_factor": 1)", "lightning attention", "llama"},
+           {R"("model_type": "minimax_of_another_kind", "linear_attn_alpha_factor": 1)", "lightning attention",
+            "llama"},
        }) {
     const std::string found = refused("{" + sizes + one.config + "}", "config.json");
     EXPECT_NE(found.find("error[E0110]"), std::string::npos) << found;
@@ -312,7 +313,7 @@ TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
             "  |\n"
             "  = help: known are " +
                 known_model_types() + "; write other models in orrery's own form (docs/formats.md, model.yaml)\n");
-  EXPECT_NE(refused("{\"architectures\": [\"JambaForCausalLM\"]}").find("architecture `JambaForCausalLM`"),
+  EXPECT_NE(refused("{\"architectures\": [\"GrimbaForCausalLM\"]}").find("architecture `GrimbaForCausalLM`"),
             std::string::npos);
   EXPECT_NE(refused("{\"architectures\": []}").find("E0110"), std::string::npos);
 }
@@ -338,6 +339,24 @@ std::string small_glm(const std::string& more, const std::string& type = "glm_mo
     "num_hidden_layers": 4, "q_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 32,
     "index_head_dim": 16, "vocab_size": 256, "max_position_embeddings": 512)" +
          more + "}";
+}
+
+TEST(HuggingFace, ReadsAMissingRankOfQueriesAsItsClassAndNullAsNone) {
+  for (const auto& [type, rank] : {std::pair{"glm_moe_dsa", 2048},
+                                   {"glm4_moe_lite", 768},
+                                   {"deepseek_v3", 1536},
+                                   {"deepseek_v2", 1536},
+                                   {"minicpm3", 768}}) {
+    const std::string whole = small_glm("", type), key = "\"q_lora_rank\": 32, ";
+    const auto instead = [&](const std::string& other) {
+      std::string text = whole;
+      return read(text.replace(text.find(key), key.size(), other), "config.json").latent.q_rank;
+    };
+    EXPECT_EQ(instead(key), 32) << type;
+    EXPECT_EQ(instead(""), rank) << type;
+    if (std::string(type) == "glm_moe_dsa") continue;  // its indexer reads the narrow vector
+    EXPECT_EQ(instead("\"q_lora_rank\": null, "), 0) << type;
+  }
 }
 
 TEST(HuggingFace, RefusesLayersThatShareAChoiceWithoutAPeriodAndWordsThatAreNone) {

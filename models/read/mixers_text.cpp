@@ -1,11 +1,15 @@
-// The text of state spaces and patterns.
-#include "models/state_space_text.h"
+// The text of mixers' sizes and of patterns.
+#include "models/read/mixers_text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
+#include "models/layers/mixers.h"
 #include "models/limits.h"
 
 namespace orrery::models {
@@ -24,6 +28,7 @@ StateSpace read_state_space(const Cursor& at) {
   s.state = at.at("state").integer(1, kMostWidth, 1);
   s.taps = at.optional("taps").integer(1, kMostWidth, s.taps);
   s.chunk = at.optional("chunk").integer(1, kMostSequence, s.chunk);
+  s.rank = at.optional("rank").integer(0, kMostWidth, s.rank);
   s.norm_groups = at.optional("norm_groups").integer(0, kMostWidth, s.norm_groups);
   s.conv_bias = at.optional("conv_bias").boolean(s.conv_bias);
   s.normed = at.optional("normed").boolean(s.normed);
@@ -44,9 +49,8 @@ std::vector<BlockParts> read_pattern(const Cursor& at) {
     const std::string word = one.text();
     const auto parts = parts_of(word);
     if (!parts)
-      one.error(
-          "E0105", fmt::format("{} is no kind of block", base::quoted(word)),
-          "mamba, delta, conv, both, attention, mlp or experts, or a mixer and what follows it, such as mamba+mlp");
+      one.error("E0105", fmt::format("{} is no kind of block", base::quoted(word)),
+                known_mixers() + ", mlp or experts, or a mixer and what follows it, such as mamba+mlp");
     blocks.push_back(parts.value_or(BlockParts{}));
   }
   return shortest_period(std::move(blocks));
@@ -58,17 +62,24 @@ void check_pattern(const Cursor& root, const Model& m) {
     if (!holds) (at.exists() ? at : root).error("E0112", message, help);
   };
   const auto has = [&](auto&& holds) { return m.blocks_with(m.layers, holds) > 0; };
-  const bool keeps = has([](const BlockParts& one) { return keeps_state(one.mixer); });
-  needs("state_space", keeps == m.ssm.any(),
-        keeps ? "blocks of the pattern are state spaces or gated delta networks, whose sizes are missing"
-              : "sizes of a state space, but no block of the pattern is one",
-        "state_space: {heads: 128, width: 64, groups: 8, state: 128}, and pattern: [mamba, mlp]");
-  const bool convolves = has([](const BlockParts& one) { return one.mixer == Mixer::conv; });
-  needs("conv_taps", convolves == (m.conv_taps > 0),
-        convolves ? "blocks of the pattern are short convolutions, whose number of taps is missing"
-                  : "taps of a short convolution, but no block of the pattern is one",
-        "conv_taps: 3, and pattern: [conv+mlp, attention+mlp]");
-  needs("causal", m.causal || !convolves, "a short convolution reads the tokens before one", "causal: true");
+  const std::vector<const MixerTraits*> present = mixers_of(m);
+  for (const MixerTraits* one : present) {
+    if (one->key != nullptr)
+      needs(one->key, one->sized(m), fmt::format("blocks of the pattern are {}, whose sizes are missing", one->titles),
+            one->example);
+    needs("causal", m.causal || !one->in_order, fmt::format("a {} reads a sequence from its beginning", one->title),
+          "causal: true");
+    if (one->check != nullptr) one->check(needs, m);
+  }
+  std::set<std::string_view> keys;
+  for (const MixerTraits& one : mixers())
+    if (one.key != nullptr && keys.insert(one.key).second)
+      needs(one.key,
+            !one.sized(m) || std::any_of(present.begin(), present.end(),
+                                         [&](const MixerTraits* other) {
+                                           return other->key != nullptr && std::string_view(other->key) == one.key;
+                                         }),
+            fmt::format("sizes of {}, but no block of the pattern is one", one.titles), one.example);
   if (m.ssm.any()) {
     const StateSpace& s = m.ssm;
     needs("state_space", s.heads % s.groups == 0 && s.inner() % s.normed_runs() == 0,
@@ -79,11 +90,6 @@ void check_pattern(const Cursor& root, const Model& m) {
           fmt::format("{} heads of width {}, and {} groups of state {}, are wider than {}", s.heads, s.width, s.groups,
                       s.state, kMostWidth),
           "");
-    const bool plain = s.norm_groups == 0 && s.normed && !s.scaled() && s.out_scale == 1;
-    needs("state_space", plain || !has([](const BlockParts& one) { return one.mixer == Mixer::delta; }),
-          "the norm of a gated delta network takes each head by itself, and nothing is scaled",
-          "leave norm_groups, normed, scales and out_scale out");
-    needs("causal", m.causal, "a state space reads a sequence from its beginning", "causal: true");
   }
   if (m.pattern.empty()) return;
   needs("pattern", m.layers % std::ssize(m.pattern) == 0,
@@ -102,6 +108,7 @@ std::string state_space_text(const StateSpace& s, const std::string& margin) {
   if (!s.any()) return {};
   std::string out = fmt::format("{}state_space: {{heads: {}, width: {}, groups: {}, state: {}, taps: {}, chunk: {}",
                                 margin, s.heads, s.width, s.groups, s.state, s.taps, s.chunk);
+  if (s.rank > 0) out += fmt::format(", rank: {}", s.rank);
   if (s.norm_groups > 0) out += fmt::format(", norm_groups: {}", s.norm_groups);
   if (!s.conv_bias) out += ", conv_bias: false";
   if (!s.normed) out += ", normed: false";

@@ -1,29 +1,33 @@
-#pragma once
-/// Mixers that keep a state, in place of attention: Mamba-2's (Dao and Gu 2024, "Transformers are SSMs", section 7.1)
-/// and gated delta networks (Yang, Kautz and Hatamizadeh 2024, section 3.4, as Qwen3-Next has them). Private to
-/// models/; see expand.cpp.
-///
-/// One product makes the gate z, the values x, keys B and queries C of each group of heads, and the raw step widths dt;
-/// or z, v, k, q, and two raw numbers for each head, a and b. A short causal convolution runs over x, B and C (v, k and
-/// q); the recurrence lets each head's state take in a token and be read; a norm gated by z and a product lead back to
-/// the residual.
-///
-/// Tensor parallelism divides the heads with their groups, and the runs of columns that the norm takes by themselves
-/// (section 8.1): the first product is split by columns and the last by rows, as in attention, so that one all-reduce
-/// follows in forward and one in backward.
+// Mixers that keep a state, in place of attention: Mamba-2's (Dao and Gu 2024, "Transformers are SSMs", section 7.1)
+// and gated delta networks (Yang, Kautz and Hatamizadeh 2024, section 3.4, as Qwen3-Next has them).
+//
+// One product makes the gate z, the values x, keys B and queries C of each group of heads, and the raw step widths dt;
+// or z, v, k, q, and two raw numbers for each head, a and b. A short causal convolution runs over x, B and C (v, k and
+// q); the recurrence lets each head's state take in a token and be read; a norm gated by z and a product lead back to
+// the residual.
+//
+// Tensor parallelism divides the heads with their groups, and the runs of columns that the norm takes by themselves
+// (section 8.1): the first product is split by columns and the last by rows, as in attention, so that one all-reduce
+// follows in forward and one in backward.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "models/layers/linear_notes.h"
+#include "models/layers/mixers.h"
 
 namespace orrery::models {
 
-class StateMixer {
+namespace {
+
+class StateMixer final : public MixerNotes {
  public:
-  explicit StateMixer(LinearNotes& to) : to_(to), delta_(to.model.parts(to.layer).mixer == Mixer::delta) {
+  StateMixer(LinearNotes& to, bool delta) : to_(to), delta_(delta) {
     const StateSpace& s = to_.model.ssm;
     const std::string at = to_.prefix() + (delta_ ? "delta." : "ssm.");
     const Op sizes = state_op(OpKind::state_scan, {}, {});
@@ -55,8 +59,7 @@ class StateMixer {
     if (s.normed) rstd_ = to_.activation("ssm.rstd", {to_.all_rows, sizes.ssm.norm_groups}, DType::fp32);
   }
 
-  // h (partial over the tensor group) = the mixer of x (all rows); `adds`: added to h.
-  void forward(TensorId x, TensorId h, bool adds = false) {
+  void forward(TensorId x, TensorId h, bool adds) override {
     to_.linear_forward(in_, x, projected_, false);
     scale(projected_);
     to_.emit(state_op(OpKind::causal_conv, {projected_, conv_, conv_bias_}, {convolved_}));
@@ -65,8 +68,7 @@ class StateMixer {
     to_.emit(state_op(OpKind::gated_norm, {scanned_, projected_, norm_}, {normed_, rstd_}));
     to_.linear_forward(out_, normed_, h, false, adds);
   }
-  // From dh to dx, the gradient of x, which gets the name `name`.
-  void backward(TensorId dh_own, TensorId x, TensorId dx, const std::string& name) {
+  void backward(TensorId dh_own, TensorId x, TensorId dx, const std::string& name) override {
     const TensorId dh = to_.gathered(dh_own, "d_ssm.h");
     const TensorId dnormed = to_.activation("d_ssm.normed", out_.in),
                    dscanned = to_.activation("d_ssm.scanned", out_.in);
@@ -167,5 +169,63 @@ class StateMixer {
   TensorId dt_bias_, dt_bias_gradient_, a_log_, a_log_gradient_, d_, d_gradient_, norm_, norm_gradient_;
   TensorId projected_, convolved_, scanned_, normed_, rstd_;
 };
+
+std::string undivided_heads(const char* titles, const Model& m, std::int64_t ways) {
+  const StateSpace& s = m.ssm;
+  if (s.heads % ways == 0 && s.groups % ways == 0 && s.normed_runs() % ways == 0) return {};
+  return fmt::format("the {}' {} in {}, normed in {}", titles, base::count_of(s.heads, "head"),
+                     base::count_of(s.groups, "group"), base::count_of(s.normed_runs(), "run"));
+}
+
+/// What both kinds have in common.
+MixerTraits state_mixer(MixerTraits own) {
+  own.key = "state_space";
+  own.sized = [](const Model& m) { return m.ssm.any(); };
+  own.in_order = true;
+  own.divisors = "a tensor degree that divides heads, groups and normed runs; or ZeRO and pipeline stages";
+  own.sizes = [](const Model& m) {
+    return fmt::format("{} of {} columns in {}, state {}", base::count_of(m.ssm.heads, "head"), m.ssm.width,
+                       base::count_of(m.ssm.groups, "group"), m.ssm.state);
+  };
+  return own;
+}
+
+}  // namespace
+
+MixerTraits mamba_mixer() {
+  return state_mixer(
+      {.mixer = Mixer::mamba,
+       .word = "mamba",
+       .letter = 'M',
+       .title = "state space",
+       .titles = "state spaces",
+       .example = "state_space: {heads: 128, width: 64, groups: 8, state: 128}, and pattern: [mamba, mlp]",
+       .core = OpKind::state_scan,
+       .weights = "ssm.",
+       .undivided = [](const Model& m, std::int64_t ways) { return undivided_heads("state spaces", m, ways); },
+       .notes = [](LinearNotes& to) -> std::unique_ptr<MixerNotes> {
+         return std::make_unique<StateMixer>(to, false);
+       }});
+}
+
+MixerTraits delta_mixer() {
+  return state_mixer(
+      {.mixer = Mixer::delta,
+       .word = "delta",
+       .title = "gated delta network",
+       .titles = "gated delta networks",
+       .example = "state_space: {heads: 32, width: 128, groups: 16, state: 128}, and pattern: [delta+mlp]",
+       .core = OpKind::delta_rule,
+       .weights = "delta.",
+       .check =
+           [](const Needs& needs, const Model& m) {
+             const StateSpace& s = m.ssm;
+             needs("state_space", s.norm_groups == 0 && s.normed && !s.scaled() && s.out_scale == 1,
+                   "the norm of a gated delta network takes each head by itself, and nothing is scaled",
+                   "leave norm_groups, normed, scales and out_scale out");
+           },
+       .undivided = [](const Model& m, std::int64_t ways) { return undivided_heads("gated delta networks", m, ways); },
+       .notes = [](LinearNotes& to) -> std::unique_ptr<MixerNotes> { return std::make_unique<StateMixer>(to, true); }});
+}
 
 }  // namespace orrery::models

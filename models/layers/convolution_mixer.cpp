@@ -1,20 +1,23 @@
-#pragma once
-/// A gated short convolution in place of attention (Liquid AI 2025, "LFM2 Technical Report", section 2). Private to
-/// models/; see expand.cpp.
-///
-/// One product makes two gates and values of each column, b, c and x; a causal convolution over a few tokens runs over
-/// b x, its result is multiplied by c, and a product leads back to the residual. Tensor parallelism divides the
-/// columns: the first product is split by columns and the last by rows, as in attention.
+// A gated short convolution in place of attention (Liquid AI 2025, "LFM2 Technical Report", section 2).
+//
+// One product makes two gates and values of each column, b, c and x; a causal convolution over a few tokens runs over
+// b x, its result is multiplied by c, and a product leads back to the residual. Tensor parallelism divides the
+// columns: the first product is split by columns and the last by rows, as in attention.
+#include <fmt/core.h>
+
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "models/layers/linear_notes.h"
+#include "models/layers/mixers.h"
 
 namespace orrery::models {
 
-class ShortConvolution {
+namespace {
+
+class ShortConvolution final : public MixerNotes {
  public:
   explicit ShortConvolution(LinearNotes& to) : to_(to), columns_(to.model.hidden / to.options.tensor) {
     const std::int64_t c = to_.model.hidden;
@@ -33,14 +36,12 @@ class ShortConvolution {
     gated_ = to_.activation("conv.gated", columns_);
   }
 
-  // h (partial over the tensor group) = the mixer of x (all rows).
-  void forward(TensorId x, TensorId h) {
+  void forward(TensorId x, TensorId h, bool adds) override {
     to_.linear_forward(in_, x, projected_, false);
     to_.emit(conv_op(OpKind::gated_conv, {projected_, taps_}, {gated_}));
-    to_.linear_forward(out_, gated_, h, false);
+    to_.linear_forward(out_, gated_, h, false, adds);
   }
-  // From dh to dx, the gradient of x, which gets the name `name`.
-  void backward(TensorId dh_own, TensorId x, TensorId dx, const std::string& name) {
+  void backward(TensorId dh_own, TensorId x, TensorId dx, const std::string& name) override {
     const TensorId dh = to_.gathered(dh_own, "d_conv.h");
     const TensorId dgated = to_.activation("d_conv.gated", columns_);
     const TensorId dprojected = to_.activation("d_conv.projected", in_.out);
@@ -62,5 +63,29 @@ class ShortConvolution {
   Linear in_, out_;
   TensorId taps_, taps_gradient_, projected_, gated_;
 };
+
+std::string undivided_columns(const Model& m, std::int64_t ways) {
+  return m.hidden % ways == 0 ? std::string() : fmt::format("the short convolutions' {} columns", m.hidden);
+}
+
+}  // namespace
+
+MixerTraits convolution_mixer() {
+  return {
+      .mixer = Mixer::conv,
+      .word = "conv",
+      .title = "short convolution",
+      .titles = "short convolutions",
+      .key = "conv_taps",
+      .example = "conv_taps: 3, and pattern: [conv+mlp, attention+mlp]",
+      .sized = [](const Model& m) { return m.conv_taps > 0; },
+      .in_order = true,
+      .core = OpKind::gated_conv,
+      .weights = "conv.",
+      .undivided = undivided_columns,
+      .divisors = "a tensor degree that divides the hidden width",
+      .sizes = [](const Model& m) { return fmt::format("{} taps", m.conv_taps); },
+      .notes = [](LinearNotes& to) -> std::unique_ptr<MixerNotes> { return std::make_unique<ShortConvolution>(to); }};
+}
 
 }  // namespace orrery::models

@@ -208,7 +208,8 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, plan::StageId stage, S
   groups.lockstep.mirrored = mirrored;
   StageTimes t;
   const std::vector<LayerRun> layers_of = layers->of(plan, stage);
-  if (streams == Streams::shared) t.program.rates = stream_rates(spec, groups, layers_of);
+  if (streams == Streams::shared) t.program.lanes = stream_lanes(spec, groups, layers_of);
+  t.program.rates = stream_rates(t.program.lanes);
   const bool elsewhere = spec.offload.states();
   const Agreements agreed = elsewhere ? agree(plan) : Agreements{};
   const auto end = [&] { ends->add(t, plan, stage, buckets_of(layers_of, spec), groups, agreed, t.program.rates); };
@@ -380,6 +381,28 @@ double Estimator::Impl::hop(const plan::Plan& plan, plan::StageId from, plan::St
   return lockstep(spec).send_time(b.sent, first, second).value + b.gather.value;
 }
 
+namespace {
+
+/// Stages of one node whose messages share links.
+std::vector<PipelineTimes::Neighbours> neighbours_of(const plan::Plan& plan, const std::vector<StageProgram>& stages,
+                                                     int per_node) {
+  std::vector<PipelineTimes::Neighbours> out;
+  if (plan.spec().mesh.ranks_per_stage() >= per_node) return out;
+  const auto node_of = [&](std::size_t s) { return plan.rank(plan::StageId(static_cast<int>(s)), 0, 0) / per_node; };
+  for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
+    std::vector<StreamRates::Lanes> lanes;
+    for (end = first; end < stages.size() && stages[end].lanes && node_of(end) == node_of(first); ++end)
+      lanes.push_back(*stages[end].lanes);
+    end = std::max(end, first + 1);
+    if (lanes.size() < 2) continue;
+    auto rates = std::make_shared<StreamRates>(std::move(lanes));
+    if (rates->across()) out.push_back({first, end - first, std::move(rates)});
+  }
+  return out;
+}
+
+}  // namespace
+
 /// The passes of all stages, and what carries messages between them.
 PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages,
                                       const Agreements& agree) const {
@@ -397,6 +420,7 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
     if (last != first && (s != last || plan.spec().stages.virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s != last ? s.next() : first));
   }
+  times.neighbours = neighbours_of(plan, times.stages, std::max(1, pricing->cluster().devices_per_node));
   return times;
 }
 
@@ -518,7 +542,10 @@ Estimate Estimator::time(const plan::Plan& plan) {
     passes.exposed = {stages.front().exposed};
     for (double& exposed : passes.exposed.front()) exposed *= each;
   } else {
-    passes = pipeline(impl.passes(plan, stages, agree), spec, plan.micro_batches(), impl.moves);
+    const PipelineTimes times = impl.passes(plan, stages, agree);
+    passes = pipeline(times, spec, plan.micro_batches(), impl.moves);
+    if (spec.offload.states() && !spec.stages.asynchronous() && !times.neighbours.empty())
+      impl.ends->together(stages, times.neighbours, passes.end, agree);
     if (spec.stages.asynchronous())  // whose passes have waited for gathers
       for (StageTimes& t : stages) t.gather = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {  // the host may be too late for the reductions

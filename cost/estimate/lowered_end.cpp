@@ -51,6 +51,11 @@ EndProgram lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricin
   }
   out.reach = writer.out().reach();
   out.steps = std::move(writer.out().steps());
+  // What is fetched for the update comes while the stages agree.
+  const auto begins = [](const PassStep& step) {
+    return step.kind == PassStep::Kind::begin || step.kind == PassStep::Kind::after;
+  };
+  while (out.squared < out.steps.size() && begins(out.steps[out.squared])) ++out.squared;
   return out;
 }
 

@@ -28,7 +28,7 @@ struct LoweredEnd {
 
 struct EndProgram {
   std::vector<PassStep> steps;
-  std::size_t squared = 0;  ///< how many of them sum the squares of the rank's own gradients, and what comes before
+  std::size_t squared = 0;  ///< how many of them do not wait for what the stages agree on
   std::size_t reach = 0;
 };
 [[nodiscard]] EndProgram lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing,

@@ -97,4 +97,23 @@ std::shared_ptr<StreamRates> stream_rates(const std::shared_ptr<const StreamRate
   return rates->any() ? rates : nullptr;
 }
 
+std::vector<PipelineTimes::Neighbours> neighbours_of(const plan::Plan& plan, const std::vector<StageProgram>& stages,
+                                                     int devices_per_node) {
+  std::vector<PipelineTimes::Neighbours> out;
+  if (plan.spec().mesh.ranks_per_stage() >= devices_per_node) return out;
+  const auto node_of = [&](std::size_t s) {
+    return plan.rank(plan::StageId(static_cast<int>(s)), 0, 0) / devices_per_node;
+  };
+  for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
+    std::vector<StreamRates::Lanes> lanes;
+    for (end = first; end < stages.size() && stages[end].lanes && node_of(end) == node_of(first); ++end)
+      lanes.push_back(*stages[end].lanes);
+    end = std::max(end, first + 1);
+    if (lanes.size() < 2) continue;
+    auto rates = std::make_shared<StreamRates>(std::move(lanes));
+    if (rates->across()) out.push_back({first, end - first, std::move(rates)});
+  }
+  return out;
+}
+
 }  // namespace orrery::cost

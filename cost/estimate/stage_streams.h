@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cost/estimate/memory.h"
+#include "cost/estimate/pipeline.h"
 #include "cost/estimate/shared_streams.h"
 #include "cost/estimate/stage_groups.h"
 #include "plan/spec/plan.h"
@@ -18,5 +19,10 @@ namespace orrery::cost {
                                                                      const std::vector<LayerRun>& layers);
 /// Null where all that is sent fits on the links.
 [[nodiscard]] std::shared_ptr<StreamRates> stream_rates(const std::shared_ptr<const StreamRates::Lanes>& lanes);
+
+/// Stages of one node whose messages share links; `stages`: all of the plan's.
+[[nodiscard]] std::vector<PipelineTimes::Neighbours> neighbours_of(const plan::Plan& plan,
+                                                                   const std::vector<StageProgram>& stages,
+                                                                   int devices_per_node);
 
 }  // namespace orrery::cost

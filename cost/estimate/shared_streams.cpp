@@ -106,6 +106,7 @@ void SharedStreams::begin(std::size_t stream, Lane lane, Ticks length, Ticks rea
                           Ticks input) {
   const Ticks latency = std::min(length, rates_->latency(rank_of(stream), lane));
   if (streams_[stream].all.empty()) used_.push_back(stream);
+  next_.reset();
   streams_[stream].all.push_back(
       {lane, latency, static_cast<double>(length - latency), ready, -1, input, std::move(behind)});
 }
@@ -120,7 +121,7 @@ void SharedStreams::need(Place place, Ticks now) {
   OfStream& stream = streams_[place.stream];
   for (std::size_t& i = stream.needed; i <= place.number; ++i) {
     Message& message = stream.all[i];
-    if (message.ready == kWhenNeeded) message.ready = now;
+    if (message.ready == kWhenNeeded) message.ready = now, next_.reset();
     for (const Place& before : message.behind) need(before, now);
   }
 }
@@ -150,6 +151,7 @@ SharedStreams::Ticks SharedStreams::start_of(const OfStream& stream) const {
 }
 
 SharedStreams::Ticks SharedStreams::next() {
+  if (next_) return *next_;
   Ticks next = kWhenNeeded;
   for (const std::size_t s : used_) {  // messages whose time has come set out
     OfStream& stream = streams_[s];
@@ -163,32 +165,37 @@ SharedStreams::Ticks SharedStreams::next() {
     }
     stream.moving = true;
     in_flight_[rank_of(s)] |= 1U << message.lane;
+    rates_in_flight_ = nullptr;
   }
-  rates_in_flight_ = &rates_->of(in_flight_);
+  if (rates_in_flight_ == nullptr) rates_in_flight_ = &rates_->of(in_flight_);
   for (const std::size_t s : used_) {
     if (!streams_[s].moving) continue;
     const Message& moving = streams_[s].all[streams_[s].ended];
     const double rate = (*rates_in_flight_)[rank_of(s)][moving.lane];
     if (rate > 0) next = std::min(next, now_ + static_cast<Ticks>(std::ceil(moving.left / rate)));
   }
+  next_ = next;
   return next;
 }
 
 void SharedStreams::go_on() {
   const Ticks next = this->next();
   ENSURE(next < kWhenNeeded, "a message waits for one that never begins");
+  const std::vector<StreamRates::Rates>& rates = *rates_in_flight_;
   for (const std::size_t s : used_) {
     OfStream& stream = streams_[s];
     if (!stream.moving) continue;
     Message& moving = stream.all[stream.ended];
-    moving.left -= static_cast<double>(next - now_) * (*rates_in_flight_)[rank_of(s)][moving.lane];
+    moving.left -= static_cast<double>(next - now_) * rates[rank_of(s)][moving.lane];
     if (moving.left >= 1) continue;
     moving.end = next;
     stream.moving = false;
     in_flight_[rank_of(s)] &= ~(1U << moving.lane);
+    rates_in_flight_ = nullptr;
     ++stream.ended;
   }
   now_ = next;
+  next_.reset();
 }
 
 }  // namespace orrery::cost

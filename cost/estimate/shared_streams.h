@@ -110,8 +110,9 @@ class SharedStreams {
   std::vector<OfStream> streams_;
   std::vector<std::size_t> used_;  ///< streams that have begun a message
   LaneSets in_flight_;
-  const std::vector<StreamRates::Rates>* rates_in_flight_ = nullptr;
+  const std::vector<StreamRates::Rates>* rates_in_flight_ = nullptr;  ///< null: not looked up since that changed
   Ticks now_ = 0;
+  std::optional<Ticks> next_;  ///< next(), until something changes it
 };
 
 }  // namespace orrery::cost

@@ -1,6 +1,6 @@
 #pragma once
-/// Groups blocks that cost the same (models::BlockVariant). Blocks with and without an attention window differ in time,
-/// but not in memory.
+/// Groups blocks that cost the same (models::BlockVariant). Blocks with and without an attention window differ in time;
+/// in memory only if they have other heads.
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -36,12 +36,16 @@ struct BlockKind {
   return out;
 }
 
-/// The same as runs of blocks of equal parts, whatever they see: that is all that memory asks for.
+/// The same as runs of blocks that hold the same, whatever they see: that is all that memory asks for.
 [[nodiscard]] inline std::vector<BlockKind> block_parts(const models::Model& model, std::int64_t first,
                                                         std::int64_t count) {
+  const auto hold_alike = [&](std::int64_t a, std::int64_t b) {
+    return model.parts(a) == model.parts(b) && model.variant(a).chooses == model.variant(b).chooses &&
+           model.kv_heads_of(a) == model.kv_heads_of(b);
+  };
   std::vector<BlockKind> out;
   for (const BlockKind& run : block_runs(model, first, count))
-    if (!out.empty() && model.parts(run.index) == model.parts(out.back().index))
+    if (!out.empty() && hold_alike(run.index, out.back().index))
       out.back().count += run.count;
     else
       out.push_back(run);

@@ -208,7 +208,8 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, plan::StageId stage, S
   groups.lockstep.mirrored = mirrored;
   StageTimes t;
   const std::vector<LayerRun> layers_of = layers->of(plan, stage);
-  if (streams == Streams::shared) t.program.rates = stream_rates(spec, groups, layers_of);
+  if (streams == Streams::shared) t.program.lanes = stream_lanes(spec, groups, layers_of);
+  t.program.rates = stream_rates(t.program.lanes);
   const bool elsewhere = spec.offload.states();
   const Agreements agreed = elsewhere ? agree(plan) : Agreements{};
   const auto end = [&] { ends->add(t, plan, stage, buckets_of(layers_of, spec), groups, agreed, t.program.rates); };
@@ -397,6 +398,7 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
     if (last != first && (s != last || plan.spec().stages.virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s != last ? s.next() : first));
   }
+  times.neighbours = neighbours_of(plan, times.stages, std::max(1, pricing->cluster().devices_per_node));
   return times;
 }
 
@@ -518,7 +520,10 @@ Estimate Estimator::time(const plan::Plan& plan) {
     passes.exposed = {stages.front().exposed};
     for (double& exposed : passes.exposed.front()) exposed *= each;
   } else {
-    passes = pipeline(impl.passes(plan, stages, agree), spec, plan.micro_batches(), impl.moves);
+    const PipelineTimes times = impl.passes(plan, stages, agree);
+    passes = pipeline(times, spec, plan.micro_batches(), impl.moves);
+    if (spec.offload.states() && !spec.stages.asynchronous() && !times.neighbours.empty())
+      impl.ends->together(stages, times.neighbours, passes.end, agree);
     if (spec.stages.asynchronous())  // whose passes have waited for gathers
       for (StageTimes& t : stages) t.gather = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {  // the host may be too late for the reductions

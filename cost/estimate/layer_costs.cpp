@@ -119,7 +119,7 @@ LayerBucket bucket_of(const models::Tensor& parameter) {
 
 /// The parts of the layer's surroundings that a compute step reads and writes. `input`: the tensor that comes from
 /// outside.
-void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, const models::LayerProgram& program,
+void note_surroundings(Segment& segment, std::span<const models::Op> ops, const models::LayerProgram& program,
                        TensorId input) {
   for (const models::Op& op : ops) {
     for (const int operand : op.in) {
@@ -216,8 +216,10 @@ void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, cons
   if (weights.empty() || weights.back().ops.size() < 2) return;
   const std::span<const models::Op> ops = weights.back().ops;
   const auto segment = [&](std::span<const models::Op> of) {
-    return Segment{
+    Segment one{
         .seconds = prices.compute(of), .host = prices.host(of), .saved = saved_by_writing(of, program, prices, added)};
+    note_surroundings(one, of, program, {});
+    return one;
   };
   out.weights_but_last = segment(ops.first(ops.size() - 1));
   out.weights_last = segment(ops.last(1));

@@ -39,37 +39,92 @@ double EndPart::copies() const {
   return sum;
 }
 
-LoweredEnd lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing, const StageGroups& groups,
-                       std::shared_ptr<StreamRates> rates) {
+EndProgram lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing, const StageGroups& groups) {
   const plan::Schedule schedule = plan::lower_ends(plan, stage, lower_options(pricing.stack()));
   const std::vector<Step>& steps = schedule.classes.front().blocks.back().steps;
   const std::size_t behind = first_behind_squares(steps);
   LoweredSteps writer(schedule, pricing, groups);
-  std::size_t written = 0;
+  EndProgram out;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (i == behind) written = writer.out().size();
+    if (i == behind) out.squared = writer.out().size();
     writer.write(steps[i]);
   }
-  constexpr Ticks kAhead = Ticks{1} << 60;  // of the host: the passes before have kept the device busy
-  RankClock clock(overlaps_of(pricing), writer.out().reach(), std::move(rates));
-  clock.state.host = -kAhead;
-  LoweredEnd end;
-  const auto take = [&](EndPart& part, Ticks time) {
-    part.all = seconds(time);
-    for (std::size_t s = 0; s < part.exposed.size(); ++s) part.exposed[s] = seconds(clock.waits.exposed[s]);
-    clock.waits = {};
+  out.reach = writer.out().reach();
+  out.steps = std::move(writer.out().steps());
+  // What is fetched for the update comes while the stages agree.
+  const auto begins = [](const PassStep& step) {
+    return step.kind == PassStep::Kind::begin || step.kind == PassStep::Kind::after;
   };
-  const std::span<const PassStep> all(writer.out().steps());
-  clock.run(all.first(written));
-  const Ticks squared = clock.state.device;
-  take(end.squared, squared);
-  clock.run(all.subspan(written));
-  const Ticks computed = clock.state.device, updated = clock.settle() - squared;
-  take(end.updated, updated);
-  for (std::size_t s = 0; s < plan::kStreams; ++s)  // the last message is waited for, too
-    if (const Ticks last = clock.finish(static_cast<plan::Stream>(s)); last > computed && last == squared + updated)
-      end.updated.exposed[s] += seconds(last - computed);
-  return end;
+  while (out.squared < out.steps.size() && begins(out.steps[out.squared])) ++out.squared;
+  return out;
+}
+
+EndsRun::EndsRun(std::vector<const EndProgram*> programs, const RankClock::Overlaps& overlaps,
+                 std::shared_ptr<StreamRates> rates, const std::vector<double>& begins)
+    : programs_(std::move(programs)),
+      streams_(rates ? std::make_shared<SharedStreams>(std::move(rates)) : nullptr),
+      done_(programs_.size(), 0) {
+  constexpr Ticks kAhead = Ticks{1} << 60;  // of the host: the passes before have kept the device busy
+  const bool others = programs_.size() > 1;
+  for (std::size_t i = 0; i < programs_.size(); ++i) {
+    RankClock& clock =
+        clocks_.emplace_back(overlaps, programs_[i]->reach, streams_, RankClock::Beside{others, others ? i : 0});
+    clock.state.host = -kAhead;
+    clock.state.device = ticks(begins[i]);
+    begins_.push_back(clock.state.device);
+  }
+}
+
+void EndsRun::run(bool to_the_end) {
+  for (bool all = false; !all;) {
+    bool moved = false;
+    all = true;
+    for (std::size_t i = 0; i < clocks_.size(); ++i) {
+      const std::span<const PassStep> steps(programs_[i]->steps);
+      const std::size_t end = to_the_end ? steps.size() : programs_[i]->squared;
+      const std::size_t more = clocks_[i].run(steps.subspan(done_[i], end - done_[i]));
+      done_[i] += more;
+      if (more > 0 && to_the_end && done_[i] == end) clocks_[i].need_all();
+      moved = moved || more > 0;
+      all = all && done_[i] == end;
+    }
+    if (!all && !moved) streams_->go_on();
+  }
+}
+
+namespace {
+
+EndPart taken(RankClock& clock, Ticks time) {
+  EndPart part{.all = seconds(time)};
+  for (std::size_t s = 0; s < part.exposed.size(); ++s) part.exposed[s] = seconds(clock.waits.exposed[s]);
+  clock.waits = {};
+  return part;
+}
+
+}  // namespace
+
+std::vector<EndPart> EndsRun::squared() {
+  run(false);
+  std::vector<EndPart> out;
+  for (std::size_t i = 0; i < clocks_.size(); ++i)
+    out.push_back(taken(clocks_[i], clocks_[i].state.device - begins_[i]));
+  return out;
+}
+
+std::vector<EndPart> EndsRun::updated(double from) {
+  for (std::size_t i = 0; i < clocks_.size(); ++i)
+    begins_[i] = clocks_[i].state.device = std::max(clocks_[i].state.device, ticks(from));
+  run(true);
+  std::vector<EndPart> out;
+  for (std::size_t i = 0; i < clocks_.size(); ++i) {
+    RankClock& clock = clocks_[i];
+    const Ticks computed = clock.state.device, end = clock.settle();
+    EndPart& part = out.emplace_back(taken(clock, end - begins_[i]));
+    for (std::size_t s = 0; s < plan::kStreams; ++s)  // the last message is waited for, too
+      if (const Ticks last = clock.finish(static_cast<plan::Stream>(s)); last > computed && last == end)
+        part.exposed[s] += seconds(last - computed);
+  }
+  return out;
 }
 
 }  // namespace orrery::cost

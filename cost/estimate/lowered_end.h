@@ -3,7 +3,9 @@
 /// clocks of one rank. Which copies then wait for which messages and operators follows from the buffers that the steps
 /// use, so no outline says it. Private to cost/.
 #include <array>
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "cost/estimate/rank_clock.h"
 #include "cost/estimate/stage_groups.h"
@@ -24,8 +26,32 @@ struct LoweredEnd {
   EndPart squared, updated;
 };
 
-/// `rates`: as RankClock takes them.
-[[nodiscard]] LoweredEnd lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing,
-                                     const StageGroups& groups, std::shared_ptr<StreamRates> rates);
+struct EndProgram {
+  std::vector<PassStep> steps;
+  std::size_t squared = 0;  ///< how many of them do not wait for what the stages agree on
+  std::size_t reach = 0;
+};
+[[nodiscard]] EndProgram lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing,
+                                     const StageGroups& groups);
+
+/// Ends of one stage, or of several whose messages share links.
+class EndsRun {
+ public:
+  /// `begins`: seconds, by stage. `rates`: null where no stream slows another one down.
+  EndsRun(std::vector<const EndProgram*> programs, const RankClock::Overlaps& overlaps,
+          std::shared_ptr<StreamRates> rates, const std::vector<double>& begins);
+  /// By stage. To be called in this order; `from`: when all stages have come to agree.
+  [[nodiscard]] std::vector<EndPart> squared();
+  [[nodiscard]] std::vector<EndPart> updated(double from);
+
+ private:
+  void run(bool to_the_end);
+
+  std::vector<const EndProgram*> programs_;
+  std::shared_ptr<SharedStreams> streams_;
+  std::vector<RankClock> clocks_;
+  std::vector<std::size_t> done_;  ///< steps
+  std::vector<Ticks> begins_;
+};
 
 }  // namespace orrery::cost

@@ -68,6 +68,7 @@ double LoweredSteps::seconds(const Step& step) {
 
 Lane LoweredSteps::lane(const Step& step) {
   if (step.stream == Stream::tensor && members(step.group) != groups_.tensor) return kExpertTensorLane;
+  if (step.kind == StepKind::copy && step.accumulate) return kAddingLane;
   if (step.kind != StepKind::collective || step.stream != Stream::data) return lane_of(step.stream);
   const bool experts = step.bucket.exists() && class_.buckets[step.bucket].experts;
   for (const plan::Over over :

@@ -36,7 +36,10 @@ class Coming {
   void message(double bytes, bool changes, int& left) {
     const int here = block_.step(false);
     const int from = std::max(left, before_ < 0 ? 0 : BlockLives::ahead(before_));
-    if (changed_ > 0) block_.live(changed_from_, BlockLives::behind(here), changed_);
+    if (changed_ > 0) {
+      block_.live(changed_from_, BlockLives::behind(here), changed_);
+      block_.compute(BlockLives::behind(here));  // the step that frees it
+    }
     changed_ = changes ? bytes : 0;
     changed_from_ = from;
     if (changes)

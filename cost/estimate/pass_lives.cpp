@@ -146,7 +146,7 @@ class PassesOverLayers {
     for (std::size_t k = layers_.size(); k-- > 0;) {
       const LayerCosts& layer = *layers_[k];
       const std::vector<int> places =
-          last ? steps_with(layer, layer.weights, &Life::weights, reductions) : steps_of(layer.weights);
+          last ? steps_with(layer, layer.weights, &Life::weights, reductions, k == 0) : steps_of(layer.weights);
       run_over(places, layer.weights);
       for (const LifeId i : layer.lives.keys()) {
         const Life& life = layer.lives[i];
@@ -369,19 +369,31 @@ class PassesOverLayers {
   }
 
   /// The steps of the last pass. A reduction stands right after the last step that writes what it reduces.
+  /// `last_alone`: the last operator is a step of its own (LayerCosts::weights_last), without lives of its own.
   std::vector<int> steps_with(const LayerCosts& layer, const Pass& pass, StepRange Life::*pass_of,
-                              ReductionLives& reductions) {
+                              ReductionLives& reductions, bool last_alone = false) {
+    const bool divides = last_alone && layer.weights_last.seconds > 0;
     std::vector<int> places;
     for (int s = 0; s < pass.steps; ++s) {
       places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
-      for (const Used& bucket : buckets_of(layer)) {
-        const Life& uses = layer.in(bucket.of).gradient_uses;
-        const bool later = pass_of == &Life::backward && uses.weights.any();  // complete in the pass of weights
-        const bool tied = bucket.of == LayerBucket::shared && layer.kind == models::LayerKind::head &&
-                          layers_.front()->kind == models::LayerKind::embedding;  // complete with the embedding
-        if (!bucket.frozen && !later && !tied && (uses.*pass_of).last == s)
-          reductions.add_in_turn(plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_the_last_pass), -1);
-      }
+      const bool divided = divides && s + 1 == pass.steps;
+      const auto behind = [&](const Used& bucket) {
+        return divided && layer.weights_last.writes_gradients[static_cast<std::size_t>(bucket.of)];
+      };
+      const auto reduce = [&](bool late) {
+        for (const Used& bucket : buckets_of(layer)) {
+          const Life& uses = layer.in(bucket.of).gradient_uses;
+          const bool later = pass_of == &Life::backward && uses.weights.any();  // complete in the pass of weights
+          const bool tied = bucket.of == LayerBucket::shared && layer.kind == models::LayerKind::head &&
+                            layers_.front()->kind == models::LayerKind::embedding;  // complete with the embedding
+          if (!bucket.frozen && !later && !tied && (uses.*pass_of).last == s && behind(bucket) == late)
+            reductions.add_in_turn(plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_the_last_pass), -1);
+        }
+      };
+      reduce(false);
+      if (!divided) continue;
+      block_->step(true);
+      reduce(true);
     }
     return places;
   }

@@ -415,6 +415,7 @@ class ChunkPasses {
         Segment most = segments.back(), one = segments.back();
         const auto take = [](Segment& to, const Segment& from) {
           to.seconds = from.seconds, to.saved = from.saved, to.host = from.host;
+          to.writes_gradients = from.writes_gradients;
         };
         take(most, c.weights_but_last);
         take(one, c.weights_last);

@@ -12,6 +12,7 @@
 #include "base/ensure.h"
 #include "cost/estimate/least_end.h"
 #include "cost/estimate/pass_effects.h"
+#include "cost/estimate/running_rank.h"
 #include "plan/schedule/orders.h"
 
 namespace orrery::cost {
@@ -20,54 +21,6 @@ namespace {
 
 using plan::Move;
 using Kind = Move::Kind;
-
-struct StageMessage {
-  Ticks sent = -1, wanted = -1;  ///< when sender and receiver are ready; negative: not yet
-  Ticks begin = 0, end = -1;
-  int to = -1;    ///< the stage that takes it
-  Ticks hop = 0;  ///< how long it travels
-};
-
-constexpr std::size_t kNobody = ~std::size_t{0};
-
-/// Numbers of messages, first in, first out; few at a time.
-class Queue {
- public:
-  [[nodiscard]] bool empty() const { return first_ == all_.size(); }
-  [[nodiscard]] std::size_t front() const { return all_[first_]; }
-  [[nodiscard]] std::size_t back() const { return all_.back(); }
-  void push_back(std::size_t message) {
-    if (empty()) all_.clear(), first_ = 0;
-    all_.push_back(message);
-  }
-  void pop_front() { ++first_; }
-  [[nodiscard]] auto begin() const { return all_.begin() + static_cast<std::ptrdiff_t>(first_); }
-  [[nodiscard]] auto end() const { return all_.end(); }
-
- private:
-  std::vector<std::size_t> all_;
-  std::size_t first_ = 0;
-};
-
-struct RunningRank {
-  explicit RunningRank(RankClock own) : clock(std::move(own)) {}
-  std::span<const Move> moves;
-  std::size_t next = 0;
-  std::size_t step = 0;             ///< how much of the next pass has run
-  bool stopped = false;             ///< what that step waits for has come
-  std::size_t waits_for = kNobody;  ///< the message that has to come before anything moves
-  bool attends = false;             ///< it has begun to wait for that message
-  RankClock clock;
-  Ticks output = PassEffects::kNone;  ///< of its last pass, if that was made before its end
-  Ticks send_free = 0, receive_free = 0;
-  Ticks send_hop = 0;     ///< how long the last message that was sent travelled
-  Queue sends, receives;  ///< messages in flight, in order
-  Ticks transfer = 0, late_forward = 0, late_backward = 0;
-  std::vector<std::int64_t> backward, weights;  ///< by chunk: passes that are left
-  std::vector<std::array<bool, 3>> first;       ///< by chunk and kind: none of its passes has run
-  std::vector<Ticks> updates;                   ///< when it was ready for those so far
-  std::optional<Ticks> updated;                 ///< the end of the last one, if its gathers are not waited for yet
-};
 
 /// The largest PassProgram::reach.
 std::size_t reach_of(const StageProgram& stage) {
@@ -102,10 +55,12 @@ class PipelineRun {
         micro_batches_(steps * micro_batches + (spec.stages.asynchronous() ? spec.mesh.pipeline : 0)),
         messages_(static_cast<std::size_t>(2 * spec.mesh.pipeline * spec.stages.virtual_stages * micro_batches_)) {
     ranks_.reserve(times.stages.size());
+    for (const PipelineTimes::Neighbours& some : times.neighbours)
+      shared_.push_back(std::make_shared<SharedStreams>(some.rates));
     for (const std::vector<Move>& moves : *moves_) {
       const StageProgram& stage = times.stages[ranks_.size()];
-      RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(stage), stage.rates));
-      rank.clock.run(stage.begin);
+      RunningRank& rank = ranks_.emplace_back(clock_of(ranks_.size()));
+      ENSURE(rank.clock.run(stage.begin) == stage.begin.size(), "a step begins with waits");
       rank.first.assign(static_cast<std::size_t>(spec.stages.virtual_stages), {true, true, true});
       rank.backward.assign(static_cast<std::size_t>(spec.stages.virtual_stages), 0);
       rank.weights = rank.backward;
@@ -138,7 +93,7 @@ class PipelineRun {
       for (int s = spec_.mesh.pipeline; s-- > 0;)
         while (advance(s)) moved = true;
       moved |= std::exchange(settled_, false);
-      if (!moved && !posts_) moved = attend_first();
+      if (!moved) moved = go_on_in_time();
     }
     PipelineResult result;
     for (RunningRank& rank : ranks_) {
@@ -160,6 +115,16 @@ class PipelineRun {
   }
 
  private:
+  [[nodiscard]] RankClock clock_of(std::size_t stage) const {
+    const StageProgram& of = times_.stages[stage];
+    for (std::size_t i = 0; i < shared_.size(); ++i) {
+      const PipelineTimes::Neighbours& some = times_.neighbours[i];
+      if (stage >= some.first && stage < some.first + some.count)
+        return RankClock(times_.overlaps, reach_of(of), shared_[i], {true, stage - some.first});
+    }
+    return RankClock(times_.overlaps, reach_of(of), of.rates);
+  }
+
   /// What of a rank's chunk the plan says.
   struct Chunk {
     int place = 0;
@@ -198,10 +163,12 @@ class PipelineRun {
   bool advance(int stage) {
     RunningRank& me = rank(stage);
     if (me.next == me.moves.size()) {
+      if (me.step == 0) me.clock.need_all(), me.step = 1;
       if (spec_.stages.asynchronous())
         attend(me, me.clock.state.device);  // the next step would wait for what is under way
       return settle(stage);
     }
+    if (me.clock.stuck()) return false;
     if (me.waits_for != kNobody) {
       if (!me.sends.empty()) settle(stage);
       if (messages_[me.waits_for].end < 0) return false;
@@ -213,7 +180,12 @@ class PipelineRun {
       case Kind::send_activation:
       case Kind::send_gradient: {
         const std::size_t id = sent(move.kind == Kind::send_activation, stage, move);
-        messages_[id].sent = me.output == PassEffects::kNone ? made(me) : std::exchange(me.output, PassEffects::kNone);
+        if (me.output == PassEffects::kNone) {
+          const std::optional<Ticks> output = made(me);
+          if (!output) return false;
+          me.output = *output;
+        }
+        messages_[id].sent = std::exchange(me.output, PassEffects::kNone);
         route(stage, move, messages_[id]);
         me.sends.push_back(id);
         break;
@@ -238,10 +210,15 @@ class PipelineRun {
     return true;
   }
 
-  /// When what a pass has made so far is there. It may be the result of a message.
-  static Ticks made(RunningRank& me) {
-    return std::max(
-        {me.clock.state.device, me.clock.finish(plan::Stream::tensor), me.clock.finish(plan::Stream::exchange)});
+  /// When what a pass has made so far is there. It may be the result of a message, which may not be there yet.
+  static std::optional<Ticks> made(RunningRank& me) {
+    Ticks there = me.clock.state.device;
+    for (const plan::Stream stream : {plan::Stream::tensor, plan::Stream::exchange}) {
+      const std::optional<Ticks> end = me.clock.finished(stream);
+      if (!end) return std::nullopt;
+      there = std::max(there, *end);
+    }
+    return there;
   }
   /// Where a message goes, and how long it takes.
   void route(int stage, const Move& move, StageMessage& message) const {
@@ -257,7 +234,9 @@ class PipelineRun {
     if (!me.sends.empty()) settle(stage);
     const std::size_t step = me.updates.size();
     if (me.step == 0) {
-      const Ticks ready = std::max(me.clock.state.device, me.clock.finish(plan::Stream::data));
+      const std::optional<Ticks> reduced = me.clock.finished(plan::Stream::data);
+      if (!reduced) return false;
+      const Ticks ready = std::max(me.clock.state.device, *reduced);
       me.clock.waits.exposed[static_cast<std::size_t>(plan::Stream::data)] += ready - me.clock.state.device;
       me.clock.state.device = ready;
       me.step = 1;  // ready, and known to be
@@ -318,12 +297,26 @@ class PipelineRun {
     return messages_[id].end;
   }
 
-  /// No rank can go on: the first to have come begins to wait, as what it waits for comes later. False: all wait.
-  bool attend_first() {
+  /// No rank can go on: of what happens next the first does. A rank that comes first begins to wait, as what it waits
+  /// for comes later; messages that share links go on until one has ended that a rank waits for. False: all wait.
+  bool go_on_in_time() {
     RunningRank* first = nullptr;
     for (RunningRank& rank : ranks_)
-      if (rank.waits_for != kNobody && !rank.attends && (!first || rank.clock.state.device < first->clock.state.device))
+      if (!posts_ && rank.waits_for != kNobody && !rank.attends &&
+          (!first || rank.clock.state.device < first->clock.state.device))
         first = &rank;
+    bool stuck = false;
+    for (RunningRank& rank : ranks_) stuck |= rank.stuck = rank.clock.stuck();
+    while (stuck) {
+      SharedStreams* streams = nullptr;
+      Ticks next = first ? first->clock.state.device : SharedStreams::kWhenNeeded;
+      for (const std::shared_ptr<SharedStreams>& some : shared_)
+        if (const Ticks time = some->next(); time < next) next = time, streams = some.get();
+      if (!streams) break;
+      streams->go_on();
+      for (RunningRank& rank : ranks_)
+        if (rank.stuck && !rank.clock.stuck()) return true;
+    }
     if (!first) return false;
     first->attends = true;
     attend(*first, first->clock.state.device);
@@ -355,18 +348,19 @@ class PipelineRun {
     if (!me.sends.empty()) settle(stage);
     gather(me, move, times_.stages[static_cast<std::size_t>(stage)].gather);
     const PassProgram& program = program_of(stage, move);
-    if (!program.parts.empty()) return by_parts(stage, move, program) && end_of_pass(me, move);
+    if (!program.parts.empty() && !me.clock.beside_others())
+      return by_parts(stage, move, program) && end_of_pass(me, move);
     const bool forward = move.kind == Kind::forward;
     if (me.step == 0) {
       const std::optional<Ticks> free = freed(stage, move);
       const StageMessage* input = input_of(stage, move);
       const bool known = free && (!input || input->end >= 0);
-      // A rank whose receives are posted does nothing that others see before its pass ends.
-      if (!known && posts_) {
+      // A rank whose receives are posted does nothing that others see before its pass ends, unless it shares links.
+      if (!known && posts_ && !me.clock.beside_others()) {
         if (free) me.waits_for = static_cast<std::size_t>(input - messages_.data());
         return false;
       }
-      if (known) {
+      if (known && !me.clock.beside_others()) {
         const auto really = [&] {
           PassEffects::Effect effect{{}, me.clock.waits};
           const Ticks transfer = me.transfer;
@@ -412,24 +406,27 @@ class PipelineRun {
     };
     for (const std::size_t stop : {std::min(program.freed, input), std::max(program.freed, input)}) {
       if (stop < me.step || (stop == me.step && me.stopped)) continue;
-      run(me, program, stop, waited);
-      if (!frees_at(stop) || !arrives_at(stop)) return false;
+      if (!run(me, program, stop, waited) || !frees_at(stop) || !arrives_at(stop)) return false;
       me.stopped = true;
     }
-    run(me, program, program.steps.size(), waited);
-    return true;
+    return run(me, program, program.steps.size(), waited);
   }
-  void run(RunningRank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
-    if (me.step < program.sent && program.sent < end) {
-      run(me, program, program.sent, waited);
-      me.output = made(me);
+  /// False: its messages have not come as far.
+  bool run(RunningRank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
+    if (me.step <= program.sent && program.sent < end && me.output == PassEffects::kNone) {
+      if (me.step < program.sent && !run(me, program, program.sent, waited)) return false;
+      const std::optional<Ticks> output = made(me);
+      if (!output) return false;
+      me.output = *output;
     }
-    me.clock.run(std::span(program.steps).subspan(me.step, end - me.step));
-    me.stopped = me.stopped && end == me.step;
-    me.step = end;
-    if (me.clock.waited < 0) return;
-    attend(me, me.clock.waited);
-    if (waited == PassEffects::kNone) waited = me.clock.waited;
+    const std::size_t done = me.clock.run(std::span(program.steps).subspan(me.step, end - me.step));
+    me.stopped = me.stopped && done == 0;
+    me.step += done;
+    if (me.clock.waited >= 0) {
+      attend(me, me.clock.waited);
+      if (waited == PassEffects::kNone) waited = me.clock.waited;
+    }
+    return me.step == end;
   }
 
   /// The same for a pass whose parts can be taken at once, as far as the host is ahead.
@@ -525,7 +522,8 @@ class PipelineRun {
   std::vector<Chunk> chunks_;                ///< by stage
   std::array<std::vector<int>, 2> to_ = {};  ///< by direction and place: the stage that takes its message; -1: none
   std::vector<RunningRank> ranks_;
-  bool settled_ = false;  ///< a transfer has completed since the last round
+  std::vector<std::shared_ptr<SharedStreams>> shared_;  ///< by neighbours
+  bool settled_ = false;                                ///< a transfer has completed since the last round
 };
 
 /// Calls `visit` with each member that grows with the passes of a run.

@@ -30,6 +30,8 @@ struct StageProgram {
   };
   std::vector<Copies> copies = {};
   std::shared_ptr<StreamRates> rates = nullptr;  ///< null: no stream of its ranks slows another one down
+  /// Which links the streams cross; null: not known, or of no account.
+  std::shared_ptr<const StreamRates::Lanes> lanes = nullptr;
 };
 
 struct PipelineTimes {
@@ -37,6 +39,12 @@ struct PipelineTimes {
   /// Seconds of a transfer between stages s and s + 1; the last one: from the last stage to the first, which
   /// interleaved chunks need. At least one fewer than stages.
   std::vector<double> hop;
+  /// Stages in a row whose messages share links.
+  struct Neighbours {
+    std::size_t first = 0, count = 0;
+    std::shared_ptr<StreamRates> rates;
+  };
+  std::vector<Neighbours> neighbours = {};
   RankClock::Overlaps overlaps = {};
   bool tied = false;  ///< asynchronous orders: both ends of the pipeline wait for each other before they update
 };

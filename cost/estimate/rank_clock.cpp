@@ -7,9 +7,11 @@
 
 namespace orrery::cost {
 
-void RankClock::run(std::span<const PassStep> steps) {
+std::size_t RankClock::run(std::span<const PassStep> steps) {
   waited = -1;
-  for (const PassStep& step : steps) {
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const PassStep& step = steps[i];
+    if (beside_.others && step.kind == PassStep::Kind::compute && !comes()) return i;
     const auto s = static_cast<std::size_t>(step.stream);
     switch (step.kind) {
       case PassStep::Kind::compute: compute(step); break;
@@ -24,7 +26,7 @@ void RankClock::run(std::span<const PassStep> steps) {
       }
       case PassStep::Kind::after:
         if (shared_)
-          behind_.push_back({s, counts_[s].begun - step.back});
+          behind_.push_back(place(s, counts_[s].begun - step.back));
         else
           after_ = std::max(after_, end_of(s, counts_[s].begun - step.back));
         break;
@@ -34,17 +36,34 @@ void RankClock::run(std::span<const PassStep> steps) {
         break;
     }
   }
-  if (shared_) return;  // what begins next may slow down what is awaited
+  if (shared_) return steps.size();  // what begins next may slow down what is awaited
   // Whoever runs next waits for what is awaited.
   for (std::size_t s = 0; awaited_ != 0; ++s, awaited_ >>= 1)
     if (awaited_ & 1U) state.held = std::max(state.held, end_of(s, counts_[s].needed - 1));
+  return steps.size();
+}
+
+bool RankClock::stuck() {
+  if (stuck_ && shared_->end_so_far(*stuck_, state.device)) stuck_.reset();
+  return stuck_.has_value();
+}
+
+bool RankClock::comes() {
+  for (std::size_t s = 0; s < counts_.size(); ++s)
+    if (awaited_ >> s & 1U) {
+      const SharedStreams::Place last = place(s, counts_[s].needed - 1);
+      if (shared_->end_so_far(last, state.device)) continue;
+      stuck_ = last;
+      return false;
+    }
+  return true;
 }
 
 void RankClock::begin(std::size_t stream, Lane lane, Ticks length) {
   Count& l = counts_[stream];
   if (shared_) {
     const Ticks ready = overlaps_[stream] ? state.device : SharedStreams::kWhenNeeded;
-    shared_->begin(stream, lane, length, ready, std::exchange(behind_, {}), after_);
+    shared_->begin(place(stream, 0).stream, lane, length, ready, std::exchange(behind_, {}), after_);
     ++l.begun;
     return;
   }
@@ -70,7 +89,7 @@ void RankClock::start(std::size_t stream, Ticks ready) {
 
 // Messages that do not move by themselves start when one of them is needed.
 Ticks RankClock::end_of(std::size_t stream, std::size_t message) {
-  if (shared_) return shared_->end_of({stream, message}, state.device);
+  if (shared_) return shared_->end_of(place(stream, message), state.device);
   ENSURE(counts_[stream].begun - message <= last_[stream].size(), "a step reaches further back than its program says");
   while (counts_[stream].started <= message) start(stream, state.device);
   return this->message(stream, message).end;
@@ -106,7 +125,7 @@ void RankClock::compute(const PassStep& step) {
 }
 
 bool RankClock::leap(const PassPart& part) {
-  if (shared_ && (awaited_ != 0 || !shared_->idle())) return false;
+  if (shared_ && (awaited_ != 0 || !shared_->idle(beside_.rank))) return false;
   const Ticks free = std::max(state.device, state.held);
   Ticks begin = free, behind = state.host + part.host_before;
   if (part.reads_input && arrived_ >= 0) {
@@ -138,6 +157,21 @@ Ticks RankClock::finish(plan::Stream stream) {
   if (shared_) return counts_[s].begun > 0 ? end_of(s, counts_[s].begun - 1) : 0;
   if (counts_[s].started < counts_[s].begun) end_of(s, counts_[s].begun - 1);
   return state.free[s];
+}
+
+std::optional<Ticks> RankClock::finished(plan::Stream stream) {
+  const auto s = static_cast<std::size_t>(stream);
+  if (!beside_.others || counts_[s].begun == 0) return finish(stream);
+  const SharedStreams::Place last = place(s, counts_[s].begun - 1);
+  const std::optional<Ticks> end = shared_->end_so_far(last, state.device);
+  if (!end) stuck_ = last;
+  return end;
+}
+
+void RankClock::need_all() {
+  if (!shared_) return;
+  for (std::size_t s = 0; s < counts_.size(); ++s)
+    if (counts_[s].begun > 0) static_cast<void>(shared_->end_so_far(place(s, counts_[s].begun - 1), state.device));
 }
 
 Ticks RankClock::settle() {

@@ -105,15 +105,29 @@ class RankClock {
 
   /// `reach`: the largest PassStep::back of what will run. `rates`: null where no stream slows another one down.
   explicit RankClock(const Overlaps& overlaps, std::size_t reach = 0, std::shared_ptr<StreamRates> rates = nullptr)
-      : overlaps_(overlaps), room_(std::bit_ceil(std::max<std::size_t>(64, reach))) {
-    if (rates) shared_.emplace(std::move(rates));
-  }
+      : RankClock(overlaps, reach, rates ? std::make_shared<SharedStreams>(std::move(rates)) : nullptr, {}) {}
+  /// One of several ranks whose messages share links: `streams` has those of all, and time goes on in it only when none
+  /// of them can do more (`stuck`).
+  struct Beside {
+    bool others = false;
+    std::size_t rank = 0;  ///< in `streams`
+  };
+  RankClock(const Overlaps& overlaps, std::size_t reach, std::shared_ptr<SharedStreams> streams, Beside beside)
+      : overlaps_(overlaps),
+        room_(std::bit_ceil(std::max<std::size_t>(64, reach))),
+        shared_(std::move(streams)),
+        beside_(beside) {}
 
   State state;
   Waits waits;
   Ticks waited = -1;  ///< when compute first came to an unfinished message in the last run; negative: it did not
 
-  void run(std::span<const PassStep> steps);
+  /// Returns how many steps have run: fewer than all if the next one waits for a message that has not ended yet.
+  std::size_t run(std::span<const PassStep> steps);
+  /// Whether its messages share links with those of other ranks.
+  [[nodiscard]] bool beside_others() const { return beside_.others; }
+  /// Whether it waits for a message that shares links with other ranks' and has not ended yet.
+  [[nodiscard]] bool stuck();
   /// When what the pass reads of another stage has arrived: its first step that reads it waits, and at the first that
   /// computes with it the host.
   void arrive(Ticks time) { arrived_ = time; }
@@ -124,8 +138,13 @@ class RankClock {
   /// Whether all messages so far have started and nothing is awaited, and none slows another one down: `state` then
   /// says all.
   [[nodiscard]] bool plain() const;
-  /// The end of the stream's last message, which something needs now.
+  /// The end of the stream's last message, which something needs now. Other ranks' messages that begin before it do not
+  /// slow it down any more.
   Ticks finish(plan::Stream stream);
+  /// The same once other ranks have come as far; nothing if they have not, and the clock is stuck.
+  [[nodiscard]] std::optional<Ticks> finished(plan::Stream stream);
+  /// Nothing more runs: what waits to be needed begins now.
+  void need_all();
   /// Ends what is under way or held back; the time at which the last message has ended.
   Ticks settle();
 
@@ -143,6 +162,12 @@ class RankClock {
     Ring& ring = last_[stream];
     return ring[number & (ring.size() - 1)];
   }
+  /// Of the shared streams.
+  [[nodiscard]] SharedStreams::Place place(std::size_t stream, std::size_t message) const {
+    return {beside_.rank * plan::kStreams + stream, message};
+  }
+  /// Whether all has ended that the next compute step waits for.
+  [[nodiscard]] bool comes();
   void begin(std::size_t stream, Lane lane, Ticks length);
   void make_room(std::size_t stream);
   Ticks end_of(std::size_t stream, std::size_t message);
@@ -156,8 +181,10 @@ class RankClock {
   std::size_t room_;           ///< of a ring at first
   std::uint32_t awaited_ = 0;  ///< streams whose messages the next compute step waits for
   Ticks after_ = 0;            ///< the next message begins no earlier
-  std::optional<SharedStreams> shared_;
-  std::vector<SharedStreams::Place> behind_;  ///< the next message that shares begins no earlier than these end
+  std::shared_ptr<SharedStreams> shared_;
+  Beside beside_;
+  std::optional<SharedStreams::Place> stuck_;  ///< the message that it waits for
+  std::vector<SharedStreams::Place> behind_;   ///< the next message that shares begins no earlier than these end
   Ticks arrived_ = -1;
 };
 

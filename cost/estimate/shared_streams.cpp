@@ -10,86 +10,118 @@
 
 namespace orrery::cost {
 
-StreamRates::StreamRates(const std::array<Crossings, kLanes>& crossings) {
-  std::map<int, std::array<double, kLanes>> links;
-  for (std::size_t s = 0; s < crossings.size(); ++s) {
-    rates_[s] = crossings[s].rate;
-    latencies_[s] = std::llround(crossings[s].latency * 1e12);
-    for (const auto& [link, share] : crossings[s].shares) links[link][s] = share;
-  }
-  for (const auto& [link, shares] : links) {
-    std::array<double, plan::kStreams> of_stream = {};  // its largest message's
-    for (std::size_t lane = 0; lane < shares.size(); ++lane) {
-      double& largest = of_stream[static_cast<std::size_t>(stream_of(static_cast<Lane>(lane)))];
-      largest = std::max(largest, shares[lane]);
+StreamRates::StreamRates(std::vector<Lanes> ranks) : ranks_(std::move(ranks)), latencies_(ranks_.size()) {
+  std::map<int, std::vector<Part>> links;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const Crossings& one = ranks_[r][lane];
+      latencies_[r][lane] = std::llround(one.latency * 1e12);
+      for (const auto& [link, share] : one.shares) links[link].push_back({r, static_cast<Lane>(lane), share});
+    }
+  for (const auto& [link, parts] : links) {
+    std::map<std::pair<std::size_t, plan::Stream>, double> of_stream;  // its largest message's
+    for (const Part& part : parts) {
+      double& largest = of_stream[{part.rank, stream_of(part.lane)}];
+      largest = std::max(largest, part.share);
     }
     double sum = 0, most = 0;
-    for (const double share : of_stream) sum += share, most = std::max(most, share);
-    if (sum > std::max(1.0, most) && std::ranges::find(links_, shares) == links_.end()) links_.push_back(shares);
+    for (const auto& [stream, share] : of_stream) sum += share, most = std::max(most, share);
+    if (sum <= std::max(1.0, most) || std::ranges::find(links_, parts) != links_.end()) continue;
+    across_ = across_ || parts.front().rank != parts.back().rank;
+    links_.push_back(parts);
   }
 }
 
-const StreamRates::Rates& StreamRates::of(std::uint32_t lanes) {
-  for (const auto& [some, rates] : known_)
-    if (some == lanes) return rates;
-  return known_.emplace_back(lanes, shared(lanes)).second;
+std::size_t StreamRates::Hash::operator()(const LaneSets& sets) const {
+  std::uint64_t h = sets.size();
+  for (const std::uint32_t set : sets) h = (h ^ set) * 0x9E3779B97F4A7C15ULL + (h >> 29);
+  return h;
+}
+
+const std::vector<StreamRates::Rates>& StreamRates::of(const LaneSets& in_flight) {
+  const auto [known, fresh] = known_.try_emplace(in_flight);
+  if (fresh) known->second = shared(in_flight);
+  return known->second;
 }
 
 // Progressive filling (Bertsekas and Gallager 1992, "Data Networks", section 6.5.2): the rate of a connection rises for
 // all alike, until a message moves as fast as its price says or a link is full.
-StreamRates::Rates StreamRates::shared(std::uint32_t lanes) const {
-  Rates out;
-  out.fill(1);
-  std::uint32_t rising = 0;
-  for (std::size_t s = 0; s < out.size(); ++s)
-    if ((lanes >> s & 1U) != 0 && rates_[s] > 0) rising |= 1U << s;
-  std::uint32_t settled = 0;
-  while (rising != 0) {
+std::vector<StreamRates::Rates> StreamRates::shared(const LaneSets& in_flight) const {
+  std::vector<Rates> out(ranks_.size());
+  LaneSets rising(ranks_.size(), 0), settled = rising;
+  const auto has = [](const LaneSets& sets, std::size_t rank, std::size_t lane) {
+    return (sets[rank] >> lane & 1U) != 0;
+  };
+  const auto rate = [&](std::size_t rank, std::size_t lane) { return ranks_[rank][lane].rate; };
+  for (std::size_t r = 0; r < out.size(); ++r) {
+    out[r].fill(1);
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      if (has(in_flight, r, lane) && rate(r, lane) > 0) rising[r] |= 1U << lane;
+  }
+  const auto any = [](const LaneSets& sets) {
+    return std::ranges::any_of(sets, [](std::uint32_t set) { return set != 0; });
+  };
+  while (any(rising)) {
     double level = std::numeric_limits<double>::infinity();
-    std::uint32_t stop = 0;
-    const auto lower = [&](double to, std::uint32_t which) {
+    LaneSets stop(ranks_.size(), 0);
+    const auto lower = [&](double to, const LaneSets& which) {
       if (to > level) return;
-      stop = to < level ? which : stop | which;
+      if (to < level) stop.assign(ranks_.size(), 0);
+      for (std::size_t r = 0; r < stop.size(); ++r) stop[r] |= which[r];
       level = to;
     };
-    for (std::size_t s = 0; s < out.size(); ++s)
-      if (rising >> s & 1U) lower(rates_[s], 1U << s);
-    for (const std::array<double, kLanes>& link : links_) {
-      double left = 1, slope = 0;
-      std::uint32_t crossing = 0;
-      for (std::size_t s = 0; s < link.size(); ++s) {
-        if (settled >> s & 1U) left -= link[s] * out[s];
-        if ((rising >> s & 1U) == 0 || link[s] <= 0) continue;
-        slope += link[s] / rates_[s];
-        crossing |= 1U << s;
+    LaneSets one(ranks_.size(), 0);
+    for (std::size_t r = 0; r < out.size(); ++r)
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        if (!has(rising, r, lane)) continue;
+        one[r] = 1U << lane;
+        lower(rate(r, lane), one);
+        one[r] = 0;
       }
-      if (crossing != 0) lower(std::max(0.0, left) / slope, crossing);
+    for (const std::vector<Part>& link : links_) {
+      double left = 1, slope = 0;
+      LaneSets crossing(ranks_.size(), 0);
+      for (const Part& part : link) {
+        if (has(settled, part.rank, part.lane)) left -= part.share * out[part.rank][part.lane];
+        if (!has(rising, part.rank, part.lane) || part.share <= 0) continue;
+        slope += part.share / rate(part.rank, part.lane);
+        crossing[part.rank] |= 1U << part.lane;
+      }
+      if (any(crossing)) lower(std::max(0.0, left) / slope, crossing);
     }
-    for (std::size_t s = 0; s < out.size(); ++s)
-      if (stop >> s & 1U) out[s] = std::min(1.0, level / rates_[s]);
-    rising &= ~stop;
-    settled |= stop;
+    for (std::size_t r = 0; r < out.size(); ++r) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane)
+        if (has(stop, r, lane)) out[r][lane] = std::min(1.0, level / rate(r, lane));
+      rising[r] &= ~stop[r];
+      settled[r] |= stop[r];
+    }
   }
   return out;
 }
 
+SharedStreams::SharedStreams(std::shared_ptr<StreamRates> rates)
+    : rates_(std::move(rates)), streams_(rates_->ranks().size() * plan::kStreams), in_flight_(rates_->ranks().size()) {}
+
 void SharedStreams::begin(std::size_t stream, Lane lane, Ticks length, Ticks ready, std::vector<Place> behind,
                           Ticks input) {
-  const Ticks latency = std::min(length, rates_->latency(lane));
-  all_[stream].push_back({lane, latency, static_cast<double>(length - latency), ready, -1, input, std::move(behind)});
+  const Ticks latency = std::min(length, rates_->latency(rank_of(stream), lane));
+  if (streams_[stream].all.empty()) used_.push_back(stream);
+  next_.reset();
+  streams_[stream].all.push_back(
+      {lane, latency, static_cast<double>(length - latency), ready, -1, input, std::move(behind)});
 }
 
-bool SharedStreams::idle() const {
-  for (std::size_t s = 0; s < all_.size(); ++s)
-    if (ended_[s] < all_[s].size()) return false;
-  return true;
+bool SharedStreams::idle(std::size_t rank) const {
+  return std::ranges::all_of(
+      used_, [&](std::size_t s) { return rank_of(s) != rank || streams_[s].ended == streams_[s].all.size(); });
 }
 
 // A message needs those before it on its stream, and those that it waits for.
 void SharedStreams::need(Place place, Ticks now) {
-  for (std::size_t& i = needed_[place.stream]; i <= place.number; ++i) {
-    Message& message = all_[place.stream][i];
-    if (message.ready == kWhenNeeded) message.ready = now;
+  OfStream& stream = streams_[place.stream];
+  for (std::size_t& i = stream.needed; i <= place.number; ++i) {
+    Message& message = stream.all[i];
+    if (message.ready == kWhenNeeded) message.ready = now, next_.reset();
     for (const Place& before : message.behind) need(before, now);
   }
 }
@@ -100,11 +132,16 @@ SharedStreams::Ticks SharedStreams::end_of(Place place, Ticks now) {
   return message(place).end;
 }
 
-SharedStreams::Ticks SharedStreams::start_of(std::size_t stream) const {
-  const std::size_t number = ended_[stream];
-  const Message& next = all_[stream][number];
+std::optional<SharedStreams::Ticks> SharedStreams::end_so_far(Place place, Ticks now) {
+  need(place, now);
+  const Ticks end = message(place).end;
+  return end < 0 ? std::nullopt : std::optional(end);
+}
+
+SharedStreams::Ticks SharedStreams::start_of(const OfStream& stream) const {
+  const Message& next = stream.all[stream.ended];
   Ticks from = std::max(next.ready, next.input);
-  if (number > 0) from = std::max(from, all_[stream][number - 1].end);
+  if (stream.ended > 0) from = std::max(from, stream.all[stream.ended - 1].end);
   for (const Place& place : next.behind) {
     const Ticks end = message(place).end;
     if (end < 0) return kWhenNeeded;
@@ -113,39 +150,52 @@ SharedStreams::Ticks SharedStreams::start_of(std::size_t stream) const {
   return from;
 }
 
-void SharedStreams::go_on() {
+SharedStreams::Ticks SharedStreams::next() {
+  if (next_) return *next_;
   Ticks next = kWhenNeeded;
-  for (std::size_t s = 0; s < all_.size(); ++s) {
-    if ((moving_ >> s & 1U) != 0 || ended_[s] == all_[s].size()) continue;
-    const Ticks start = start_of(s);
+  for (const std::size_t s : used_) {  // messages whose time has come set out
+    OfStream& stream = streams_[s];
+    if (stream.moving || stream.ended == stream.all.size()) continue;
+    const Ticks start = start_of(stream);
     if (start == kWhenNeeded) continue;
-    const Ticks from = start + all_[s][ended_[s]].latency;
-    if (from <= now_)
-      moving_ |= 1U << s;
-    else
-      next = std::min(next, from);
+    const Message& message = stream.all[stream.ended];
+    if (start + message.latency > now_) {
+      next = std::min(next, start + message.latency);
+      continue;
+    }
+    stream.moving = true;
+    in_flight_[rank_of(s)] |= 1U << message.lane;
+    rates_in_flight_ = nullptr;
   }
-  std::uint32_t lanes = 0;
-  for (std::size_t s = 0; s < all_.size(); ++s)
-    if ((moving_ >> s & 1U) != 0) lanes |= 1U << all_[s][ended_[s]].lane;
-  const StreamRates::Rates& rates = rates_->of(lanes);
-  for (std::size_t s = 0; s < all_.size(); ++s) {
-    if ((moving_ >> s & 1U) == 0) continue;
-    const Message& moving = all_[s][ended_[s]];
-    const double rate = rates[moving.lane];
+  if (rates_in_flight_ == nullptr) rates_in_flight_ = &rates_->of(in_flight_);
+  for (const std::size_t s : used_) {
+    if (!streams_[s].moving) continue;
+    const Message& moving = streams_[s].all[streams_[s].ended];
+    const double rate = (*rates_in_flight_)[rank_of(s)][moving.lane];
     if (rate > 0) next = std::min(next, now_ + static_cast<Ticks>(std::ceil(moving.left / rate)));
   }
+  next_ = next;
+  return next;
+}
+
+void SharedStreams::go_on() {
+  const Ticks next = this->next();
   ENSURE(next < kWhenNeeded, "a message waits for one that never begins");
-  for (std::size_t s = 0; s < all_.size(); ++s) {
-    if ((moving_ >> s & 1U) == 0) continue;
-    Message& moving = all_[s][ended_[s]];
-    moving.left -= static_cast<double>(next - now_) * rates[moving.lane];
+  const std::vector<StreamRates::Rates>& rates = *rates_in_flight_;
+  for (const std::size_t s : used_) {
+    OfStream& stream = streams_[s];
+    if (!stream.moving) continue;
+    Message& moving = stream.all[stream.ended];
+    moving.left -= static_cast<double>(next - now_) * rates[rank_of(s)][moving.lane];
     if (moving.left >= 1) continue;
     moving.end = next;
-    moving_ &= ~(1U << s);
-    ++ended_[s];
+    stream.moving = false;
+    in_flight_[rank_of(s)] &= ~(1U << moving.lane);
+    rates_in_flight_ = nullptr;
+    ++stream.ended;
   }
   now_ = next;
+  next_.reset();
 }
 
 }  // namespace orrery::cost

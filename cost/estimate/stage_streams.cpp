@@ -50,8 +50,8 @@ void add_of_layer(ByLane& out, const LayerCosts& c, Segment::Kind kind, bool exp
 
 }  // namespace
 
-std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const StageGroups& groups,
-                                          const std::vector<LayerRun>& layers) {
+std::shared_ptr<const StreamRates::Lanes> stream_lanes(const plan::PlanSpec& spec, const StageGroups& groups,
+                                                       const std::vector<LayerRun>& layers) {
   const Lockstep& lockstep = groups.lockstep;
   // The tokens of experts fill links on which parameters or gradients alone would leave room. Gradients that are
   // reduced in the last pass alone matter only where it is one of a few: clocks that share links cost a search much
@@ -77,19 +77,43 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
     const auto elements = [](const LayerRun& run) { return run.costs->in(LayerBucket::own).elements; };
     const LayerCosts& c = *std::ranges::max_element(layers, {}, elements)->costs;
     const base::Bytes copied{arena_bytes(c.in(LayerBucket::own).elements, models::DType::bf16)};
-    const bool adds = spec.offload.activations == plan::Space::device;  // only gradients leave
-    const auto copy = [&](Stream stream) {
-      const bool sums = adds && stream == Stream::to_host;
-      messages.emplace(lane_of(stream), StreamMessage{stream, std::nullopt, copied, {first}, sums});
+    const auto copy = [&](Stream stream, bool adds = false) {
+      messages.emplace(adds ? kAddingLane : lane_of(stream),
+                       StreamMessage{stream, std::nullopt, copied, {first}, adds});
     };
     for (const Stream stream : {Stream::to_host, Stream::from_host}) copy(stream);
+    if (spec.offload.optimizer != plan::Space::device) copy(Stream::to_host, true);
     if (spec.offload.parameters == plan::Space::nvme || spec.offload.optimizer == plan::Space::nvme)
       for (const Stream stream : {Stream::to_nvme, Stream::from_nvme}) copy(stream);
   }
-  std::array<Crossings, kLanes> crossings;
-  for (const auto& [lane, message] : messages) crossings[lane] = lockstep.links->crossings(message, lockstep.ranks);
-  auto rates = std::make_shared<StreamRates>(crossings);
+  auto out = std::make_shared<StreamRates::Lanes>();
+  for (const auto& [lane, message] : messages) (*out)[lane] = lockstep.links->crossings(message, lockstep.ranks);
+  return out;
+}
+
+std::shared_ptr<StreamRates> stream_rates(const std::shared_ptr<const StreamRates::Lanes>& lanes) {
+  if (!lanes) return nullptr;
+  auto rates = std::make_shared<StreamRates>(*lanes);
   return rates->any() ? rates : nullptr;
+}
+
+std::vector<PipelineTimes::Neighbours> neighbours_of(const plan::Plan& plan, const std::vector<StageProgram>& stages,
+                                                     int devices_per_node) {
+  std::vector<PipelineTimes::Neighbours> out;
+  if (plan.spec().mesh.ranks_per_stage() >= devices_per_node) return out;
+  const auto node_of = [&](std::size_t s) {
+    return plan.rank(plan::StageId(static_cast<int>(s)), 0, 0) / devices_per_node;
+  };
+  for (std::size_t first = 0, end = 0; first < stages.size(); first = end) {
+    std::vector<StreamRates::Lanes> lanes;
+    for (end = first; end < stages.size() && stages[end].lanes && node_of(end) == node_of(first); ++end)
+      lanes.push_back(*stages[end].lanes);
+    end = std::max(end, first + 1);
+    if (lanes.size() < 2) continue;
+    auto rates = std::make_shared<StreamRates>(std::move(lanes));
+    if (rates->across()) out.push_back({first, end - first, std::move(rates)});
+  }
+  return out;
 }
 
 }  // namespace orrery::cost

@@ -1,8 +1,10 @@
 #pragma once
 /// Times of a single stage, before stages are combined. Private to cost/estimate/estimate.cpp.
 #include <array>
+#include <memory>
 #include <vector>
 
+#include "cost/estimate/lowered_end.h"
 #include "cost/estimate/pipeline.h"
 #include "cost/estimate/update.h"
 #include "cost/results.h"
@@ -25,9 +27,10 @@ struct StageTimes {
   /// Once all stages have agreed on the norm, beside the updates: an optimizer's rounds over whole tensors, and the
   /// sums of experts' choices.
   double rounds = 0;
-  double update = 0, gather = 0;  ///< optimizer, and what its gathers add
-  double copies = 0;              ///< of keep, norm and update: waits for copies
-  NextGathers next;               ///< gathers that run beside the next step instead
+  double update = 0, gather = 0;          ///< optimizer, and what its gathers add
+  double copies = 0;                      ///< of keep, norm and update: waits for copies
+  std::shared_ptr<const EndProgram> end;  ///< null unless states or parameters live outside the device
+  NextGathers next;                       ///< gathers that run beside the next step instead
 };
 
 /// Messages at the end of the step that all stages take part in: sums of the gradient norm, of the loss, and of the

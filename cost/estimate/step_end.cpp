@@ -18,6 +18,17 @@ namespace orrery::cost {
 
 namespace {
 
+/// What the stages agree on is added where all have come to it.
+void set_end(StageTimes& t, const LoweredEnd& end, const Agreements& agree, bool tied) {
+  const auto of_data = [](const EndPart& part) { return part.exposed[static_cast<std::size_t>(plan::Stream::data)]; };
+  const double norm = agree.norm + agree.loss, table = tied ? agree.embedding : 0;
+  t.reduce = std::max(0.0, of_data(end.squared) - table);
+  t.norm = end.squared.all - of_data(end.squared);
+  t.gather = std::max(0.0, of_data(end.updated) - norm);
+  t.update = end.updated.all - of_data(end.updated);
+  t.copies = end.squared.copies() + end.updated.copies();
+}
+
 class End {
  public:
   End(const Pricing& pricing, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
@@ -62,16 +73,10 @@ class End {
   /// The same where states or parameters live elsewhere.
   void finish_elsewhere(StageTimes& t, const plan::Plan& plan, plan::StageId stage, const Agreements& agree,
                         std::shared_ptr<StreamRates> rates) {
-    const LoweredEnd end = lowered_end(plan, stage, pricing_, groups_, std::move(rates));
-    const auto of_data = [](const EndPart& part) { return part.exposed[static_cast<std::size_t>(plan::Stream::data)]; };
-    const bool tied = stage == plan::kFirstStage || stage == spec_.mesh.last_stage();
-    // What the stages agree on is added where all have come to it.
-    const double norm = agree.norm + agree.loss, table = tied ? agree.embedding : 0;
-    t.reduce = std::max(0.0, of_data(end.squared) - table);
-    t.norm = end.squared.all - of_data(end.squared);
-    t.gather = std::max(0.0, of_data(end.updated) - norm);
-    t.update = end.updated.all - of_data(end.updated);
-    t.copies = end.squared.copies() + end.updated.copies();
+    t.end = std::make_shared<const EndProgram>(lowered_end(plan, stage, pricing_, groups_));
+    EndsRun run({t.end.get()}, overlaps_of(pricing_), std::move(rates), {0});
+    const EndPart squared = run.squared().front(), updated = run.updated(0).front();
+    set_end(t, {squared, updated}, agree, stage == plan::kFirstStage || stage == spec_.mesh.last_stage());
     if (!gathers_next_) return;
     for (const BucketSize& b : buckets_) {
       add_to(totals_, b, spec_, b.count);
@@ -242,8 +247,8 @@ void StepEnds::add(StageTimes& t, const plan::Plan& plan, plan::StageId stage, c
       key.insert(key.end(), {stage.number(), spec.mesh.pipeline, std::int64_t{rates != nullptr},
                              std::int64_t{plan::balances_by_step(plan.model(), spec)}});
     if (const auto found = ends_.find(key); found != ends_.end()) {
-      std::tie(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, t.copies, t.next) =
-          found->second;
+      std::tie(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, t.copies, t.end,
+               t.next) = found->second;
       return;
     }
   }
@@ -252,8 +257,32 @@ void StepEnds::add(StageTimes& t, const plan::Plan& plan, plan::StageId stage, c
   elsewhere ? end.finish_elsewhere(t, plan, stage, agree, std::move(rates)) : end.finish(t);
   if (keeps)
     ends_.emplace(std::move(key), Ends(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather,
-                                       t.copies, end.next()));
+                                       t.copies, t.end, end.next()));
   t.next = end.next();
+}
+
+void StepEnds::together(std::vector<StageTimes>& stages, const std::vector<PipelineTimes::Neighbours>& neighbours,
+                        const std::vector<double>& passed, const Agreements& agree) const {
+  std::vector<EndsRun> runs;
+  std::vector<std::vector<EndPart>> squared;
+  double agreed = 0;
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    agreed = std::max(agreed, passed[s] + stages[s].reduce + stages[s].norm);
+  for (const PipelineTimes::Neighbours& some : neighbours) {
+    std::vector<const EndProgram*> programs;
+    std::vector<double> begins;
+    for (std::size_t s = some.first; s < some.first + some.count; ++s)
+      programs.push_back(stages[s].end.get()), begins.push_back(passed[s]);
+    squared.push_back(runs.emplace_back(std::move(programs), overlaps_of(pricing_), some.rates, begins).squared());
+    for (std::size_t i = 0; i < some.count; ++i) agreed = std::max(agreed, begins[i] + squared.back()[i].all);
+  }
+  for (std::size_t n = 0; n < neighbours.size(); ++n) {
+    const std::vector<EndPart> updated = runs[n].updated(agreed);
+    for (std::size_t i = 0; i < updated.size(); ++i) {
+      const std::size_t s = neighbours[n].first + i;
+      set_end(stages[s], {squared[n][i], updated[i]}, agree, s == 0 || s + 1 == stages.size());
+    }
+  }
 }
 
 const ReductionTimes& StepEnds::reduction(const plan::BucketShape& b, const plan::PlanSpec& spec, plan::Reduces when,

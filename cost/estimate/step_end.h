@@ -40,6 +40,10 @@ class StepEnds {
   /// Sets begin and reduce to next. `agree`, `rates`: read if states or parameters live outside the device.
   void add(StageTimes& t, const plan::Plan& plan, plan::StageId stage, const std::vector<BucketSize>& buckets,
            const StageGroups& groups, const Agreements& agree, std::shared_ptr<StreamRates> rates);
+  /// The ends of stages outside whose devices something lives and whose messages share links, in place of what add()
+  /// found for each by itself. `passed`: seconds, by stage, at which its passes have ended.
+  void together(std::vector<StageTimes>& stages, const std::vector<PipelineTimes::Neighbours>& neighbours,
+                const std::vector<double>& passed, const Agreements& agree) const;
   /// One bucket's reduction at this time. `room`: holds results that depend on too much to be shared with other plans.
   using Room = std::deque<ReductionTimes>;
   [[nodiscard]] const ReductionTimes& reduction(const plan::BucketShape& bucket, const plan::PlanSpec& spec,
@@ -50,7 +54,8 @@ class StepEnds {
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
-  using Ends = std::tuple<double, double, double, double, double, double, double, double, double, NextGathers>;
+  using Ends = std::tuple<double, double, double, double, double, double, double, double, double,
+                          std::shared_ptr<const EndProgram>, NextGathers>;
   [[nodiscard]] Key key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const;
 
   const Pricing& pricing_;

@@ -44,7 +44,7 @@ class Update {
   }
 
   Outline agreement(int round) {
-    if (!traits_.takes_norms()) return s_.take();
+    if (!traits_.takes_norms() || totals_.all.parameters == 0) return s_.take();  // of adapters, a stage may have none
     if (traits_.factored() && round == 0) {
       const int sums = of_stage(Memory::factor_sums);
       meet_sums();

@@ -105,11 +105,35 @@ void pack(std::vector<ScratchBuffer>& intervals) {
   intervals = std::move(best_intervals);
 }
 
-// A buffer that a block frees by sending is still read when the next block begins, possibly with a receive. Were both
-// in one place, a ring of stages that send and receive at the same time would wait for itself; elsewhere the receive
-// would start late. `blocks` are packed independently; where a sender's and a receiver's buffer have come to overlap,
-// these get places of their own first, and the others are packed around them.
-void part_messages(std::vector<std::vector<ScratchBuffer>>& blocks) {
+using Blocks = std::vector<std::vector<ScratchBuffer>>;
+
+std::int64_t extent_of(const Blocks& blocks) {
+  std::int64_t extent = 0;
+  for (const std::vector<ScratchBuffer>& block : blocks)
+    for (const ScratchBuffer& one : block) extent = std::max(extent, one.offset + one.bytes);
+  return extent;
+}
+
+bool apart(const ScratchBuffer& a, const ScratchBuffer& b) {
+  return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+}
+
+// Whether what one block sends at its end has a place that something takes which comes at the start of another.
+bool ends_meet(const Blocks& blocks) {
+  std::vector<const ScratchBuffer*> leaving, arriving;
+  for (const std::vector<ScratchBuffer>& block : blocks)
+    for (const ScratchBuffer& one : block) {
+      if (one.leaves) leaving.push_back(&one);
+      if (one.arrives) arriving.push_back(&one);
+    }
+  return std::any_of(leaving.begin(), leaving.end(), [&](const ScratchBuffer* a) {
+    return std::any_of(arriving.begin(), arriving.end(), [&](const ScratchBuffer* b) { return !apart(*a, *b); });
+  });
+}
+
+// Gives what arrives or leaves places of its own, and packs all else around them. `below`: what leaves comes first, at
+// the bottom; otherwise the largest.
+void pack_around_ends(Blocks& blocks, bool below) {
   struct Mine {
     std::size_t block, index;
   };
@@ -118,18 +142,12 @@ void part_messages(std::vector<std::vector<ScratchBuffer>>& blocks) {
   for (std::size_t b = 0; b < blocks.size(); ++b)
     for (std::size_t i = 0; i < blocks[b].size(); ++i)
       if (blocks[b][i].arrives || blocks[b][i].leaves) which.push_back({b, i}), ends.push_back(blocks[b][i]);
-  const auto apart = [](const ScratchBuffer& a, const ScratchBuffer& b) {
-    return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
-  };
-  const bool together = std::any_of(ends.begin(), ends.end(), [&](const ScratchBuffer& a) {
-    return a.leaves &&
-           std::any_of(ends.begin(), ends.end(), [&](const ScratchBuffer& b) { return b.arrives && !apart(a, b); });
-  });
-  if (!together) return;
   std::vector<std::size_t> order(ends.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return ends[a].bytes > ends[b].bytes; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    if (below && ends[a].leaves != ends[b].leaves) return ends[a].leaves;
+    return ends[a].bytes > ends[b].bytes;
+  });
   const auto one_of = [&](const ScratchBuffer& interval) {
     return which[at(static_cast<int>(&interval - ends.data()))];
   };
@@ -144,6 +162,23 @@ void part_messages(std::vector<std::vector<ScratchBuffer>>& blocks) {
   for (std::vector<ScratchBuffer>& block : blocks) pack(block);
 }
 
+// A buffer that a block frees by sending is still read when the next block begins, possibly with a receive. Were both
+// in one place, a ring of stages that send and receive at the same time would wait for itself; elsewhere the receive
+// would start late. `blocks` are packed independently. Where a sender's and a receiver's buffer have come to overlap,
+// they are parted in two ways, of which the better one stays: a small message between large buffers leaves a hole
+// that the large ones of another block do not fit into, but at the bottom it does not.
+void part_messages(Blocks& blocks) {
+  if (!ends_meet(blocks)) return;
+  std::int64_t least = 0;
+  for (const std::vector<ScratchBuffer>& block : blocks) least = std::max(least, most_alive(block));
+  Blocks below = blocks;
+  pack_around_ends(blocks, false);
+  const std::int64_t extent = extent_of(blocks);
+  if (extent <= least) return;
+  pack_around_ends(below, true);
+  if (extent_of(below) < extent) blocks = std::move(below);
+}
+
 }  // namespace
 
 std::int64_t most_alive(const std::vector<ScratchBuffer>& block) {
@@ -153,10 +188,7 @@ std::int64_t most_alive(const std::vector<ScratchBuffer>& block) {
 std::int64_t pack_blocks(std::vector<std::vector<ScratchBuffer>>& blocks) {
   for (std::vector<ScratchBuffer>& block : blocks) pack(block);
   part_messages(blocks);
-  std::int64_t extent = 0;
-  for (const std::vector<ScratchBuffer>& block : blocks)
-    for (const ScratchBuffer& one : block) extent = std::max(extent, one.offset + one.bytes);
-  return extent;
+  return extent_of(blocks);
 }
 
 }  // namespace orrery::plan

@@ -1,8 +1,9 @@
-// Messages of one rank that cross the same link, worked by hand.
+// Messages of one rank or of several that cross the same link, worked by hand.
 #include "cost/estimate/shared_streams.h"
 
 #include <gtest/gtest.h>
 
+#include "cost/estimate/lowered_end.h"
 #include "cost/estimate/rank_clock.h"
 
 namespace orrery::cost {
@@ -12,8 +13,8 @@ constexpr auto kData = static_cast<std::size_t>(plan::Stream::data),
                kOut = static_cast<std::size_t>(plan::Stream::to_host),
                kIn = static_cast<std::size_t>(plan::Stream::from_host);
 
-std::uint32_t data_and_copies() {
-  return 1U << kData | 1U << kOut;
+LaneSets data_and_copies() {
+  return {1U << kData | 1U << kOut};
 }
 
 /// Of gathers and of copies to the host, which cross link 7; copies from there cross link 8.
@@ -28,18 +29,18 @@ std::shared_ptr<StreamRates> shared_rates(double gather, double gathers_share, d
 TEST(StreamRates, AreThoseOfPricesWhereNothingIsFull) {
   EXPECT_FALSE(shared_rates(1, 0.5, 1, 0.5)->any());
   EXPECT_TRUE(shared_rates(1, 0.6, 1, 0.5)->any());
-  EXPECT_EQ(shared_rates(1, 1, 1, 1)->of(1U << kData)[kData], 1) << "alone";
-  EXPECT_EQ(shared_rates(1, 1, 1, 1)->of(1U << kData | 1U << kIn)[kData], 1) << "on another link";
+  EXPECT_EQ(shared_rates(1, 1, 1, 1)->of({1U << kData})[0][kData], 1) << "alone";
+  EXPECT_EQ(shared_rates(1, 1, 1, 1)->of({1U << kData | 1U << kIn})[0][kData], 1) << "on another link";
 }
 
 TEST(StreamRates, AreFairByConnection) {
   const auto equal = shared_rates(10, 1, 10, 0.5);
-  EXPECT_DOUBLE_EQ(equal->of(data_and_copies())[kData], 1 / 1.5);
-  EXPECT_DOUBLE_EQ(equal->of(data_and_copies())[kOut], 1 / 1.5);
+  EXPECT_DOUBLE_EQ(equal->of(data_and_copies())[0][kData], 1 / 1.5);
+  EXPECT_DOUBLE_EQ(equal->of(data_and_copies())[0][kOut], 1 / 1.5);
   // Connections of the copy want half as much, which is less than a fair part: they get all of it.
   const auto unequal = shared_rates(10, 1, 5, 0.4);
-  EXPECT_DOUBLE_EQ(unequal->of(data_and_copies())[kOut], 1);
-  EXPECT_DOUBLE_EQ(unequal->of(data_and_copies())[kData], 0.6);
+  EXPECT_DOUBLE_EQ(unequal->of(data_and_copies())[0][kOut], 1);
+  EXPECT_DOUBLE_EQ(unequal->of(data_and_copies())[0][kData], 0.6);
 }
 
 // The gather is alone until 50, then both have half of the link: it ends at 150, and the copy has 50 left.
@@ -136,6 +137,46 @@ TEST(RankClock, WaitsLongerForMessagesThatShareALink) {
   };
   EXPECT_EQ(end(nullptr), 110);
   EXPECT_EQ(end(shared_rates(1, 1, 1, 1)), 170);
+}
+
+/// One rank's copies to the host, which fill link 7 alone, and another's, over that link or their own.
+std::shared_ptr<StreamRates> rates_of_two(int link) {
+  std::vector<StreamRates::Lanes> ranks(2);
+  ranks[0][kOut] = {1, {{7, 1}}};
+  ranks[1][kOut] = {1, {{link, 1}}};
+  return std::make_shared<StreamRates>(std::move(ranks));
+}
+
+TEST(StreamRates, OfSeveralRanksAreShares) {
+  const LaneSets both = {1U << kOut, 1U << kOut};
+  EXPECT_TRUE(rates_of_two(7)->across());
+  EXPECT_DOUBLE_EQ(rates_of_two(7)->of(both)[1][kOut], 0.5);
+  EXPECT_EQ(rates_of_two(7)->of({1U << kOut, 0})[0][kOut], 1) << "alone";
+  EXPECT_FALSE(rates_of_two(8)->across());
+  EXPECT_EQ(rates_of_two(8)->of(both)[1][kOut], 1);
+}
+
+// The second rank's copy begins at 50, when the first one's has 50 left: that ends at 150, and the second has 50 left.
+// Once both have come to 210, the first copies again, alone.
+TEST(EndsRun, OfStagesThatShareALinkGoesOnTogetherInTime) {
+  RankClock::Overlaps all{};
+  all.fill(true);
+  const std::vector<PassStep> copy = {{PassStep::Kind::begin, plan::Stream::to_host, false, false, 0, 100},
+                                      {PassStep::Kind::wait, plan::Stream::to_host, false, false, 1},
+                                      {.kind = PassStep::Kind::compute, .time = 10}};
+  EndProgram first{copy, copy.size(), 1}, second = first;
+  first.steps.insert(first.steps.end(), copy.begin(), copy.end());
+  const auto ticks_of = [](const EndPart& part) { return ticks(part.all); };
+  for (const bool shared : {true, false}) {
+    EndsRun run({&first, &second}, all, rates_of_two(shared ? 7 : 8), {0, 50e-12});
+    const std::vector<EndPart> squared = run.squared();
+    EXPECT_EQ(ticks_of(squared[0]), shared ? 160 : 110);
+    EXPECT_EQ(ticks_of(squared[1]), shared ? 160 : 110) << "from 50 on";
+    EXPECT_EQ(ticks(squared[1].copies()), shared ? 150 : 100);
+    const std::vector<EndPart> updated = run.updated(210e-12);
+    EXPECT_EQ(ticks_of(updated[0]), 110);
+    EXPECT_EQ(ticks_of(updated[1]), 0);
+  }
 }
 
 }  // namespace shared_streams_test

@@ -1,6 +1,7 @@
 // Schedules of models whose adapters alone train: sound on every split, and nothing of what is frozen has a gradient.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "plan/lower/lower.h"
@@ -52,6 +53,22 @@ TEST(LoweredAdapters, AreSoundWithEveryOptimizerAndOfOtherModels) {
       spec.mesh.expert = model.experts.any() ? 2 : 1;
       const base::Diagnostics faults = check(lower(samples::make(spec, model)));
       EXPECT_TRUE(faults.empty()) << model.name << ", ZeRO " << zero << "\n" << base::render(faults, false);
+    }
+}
+
+// The last stage has the head alone, which is frozen.
+TEST(LoweredAdapters, AreSoundWhereAStageHasNone) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::lamb, OptimizerKind::adafactor})
+    for (const int zero : {0, 1}) {
+      models::Model model = adapted();
+      model.layers = 3;
+      PlanSpec spec;
+      spec.mesh.data = 2, spec.mesh.pipeline = 3, spec.states.zero_stage = zero, spec.states.optimizer = kind;
+      spec.stages.ends_as_layers = true;
+      const Schedule schedule = lower(samples::make(spec, model));
+      EXPECT_EQ(std::ranges::count_if(schedule.classes.back().buckets, [](const Bucket& b) { return !b.frozen; }), 0);
+      const base::Diagnostics faults = check(schedule);
+      EXPECT_TRUE(faults.empty()) << name_of(kind) << ", ZeRO " << zero << "\n" << base::render(faults, false);
     }
 }
 

@@ -59,5 +59,25 @@ TEST(Pack, GivesTheSameSizeWhateverTheOrderWithinAStep) {
   }
 }
 
+// One block sends a small buffer at its end, another takes a large one at its start, and two as large live in a third:
+// right behind the large one the small one would leave them no place.
+TEST(Pack, PartsWhatIsSentFromWhatComesWithoutLargeHoles) {
+  constexpr std::int64_t kSmall = 256, kLarge = 100 * kSmall;
+  const auto buffer = [](int from, int to, std::int64_t bytes) {
+    ScratchBuffer one;
+    one.from = from, one.to = to, one.bytes = bytes;
+    return one;
+  };
+  ScratchBuffer sent = buffer(1, 2, kSmall), comes = buffer(0, 1, kLarge);
+  sent.leaves = comes.arrives = true;
+  std::vector<Block> blocks = {
+      {buffer(0, 1, kSmall), sent}, {buffer(0, 2, kLarge), buffer(1, 3, kLarge), sent}, {comes}};
+  EXPECT_EQ(pack_blocks(blocks), 2 * kLarge + kSmall);
+  const auto apart = [](const ScratchBuffer& a, const ScratchBuffer& b) {
+    return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+  };
+  for (const std::size_t block : {0, 1}) EXPECT_TRUE(apart(blocks[block].back(), blocks[2].front()));
+}
+
 }  // namespace pack_test
 }  // namespace orrery::plan

@@ -62,10 +62,17 @@ struct AnyPlan {
   std::string stack;
 };
 
+/// Of which models plans are drawn. What one set draws does not change with the other, so that numbers stay comparable.
+enum class Families {
+  usual,
+  newer  ///< short convolutions, state spaces beside attention, windows of two kinds, indexers, a module that predicts
+         ///< further
+};
+
 /// Draws plans in an order that a seed fixes.
 class AnyPlans {
  public:
-  explicit AnyPlans(std::uint64_t seed) : seed_(seed) {}
+  explicit AnyPlans(std::uint64_t seed, Families families = Families::usual) : seed_(seed), families_(families) {}
   /// The plan of an index; none depends on another.
   AnyPlan at(int index) {
     Dice dice(seed_ * 1000003 + static_cast<std::uint64_t>(index));
@@ -111,6 +118,20 @@ class AnyPlans {
     return m;
   }
 
+  static models::Model newer_model_of(Dice& dice, bool cpu) {
+    static const Models small = {"lfm2-1.2b", "falcon-h1-0.5b"};
+    static const Models large = {"lfm2-1.2b",     "lfm2-8b-a1b", "falcon-h1-0.5b", "falcon-h1-0.5b",
+                                 "mimo-v2-flash", "glm-5",       "glm-5",          "deepseek-v3"};
+    models::Model m = *testing::model(of(dice, cpu ? small : large));
+    m.layers = std::max<std::int64_t>(dice.of({2, 4, 6, 8, 8, 12, 16, 16, 22}), m.experts.first_dense + 1);
+    if (!one_in(dice, 4)) m.experts.aux_coefficient = 0;        // which wants GPipe
+    if (m.indexer.any()) m.indexer.every = dice.of({1, 2, 4});  // layers that share what one of them chooses
+    if (m.indexer.every > 1) m.indexer.first = dice.of({1, 2, 3});
+    if (m.further.any()) m.further.modules = dice.below(2);
+    if (one_in(dice, 8)) m.lora = {.rank = 16, .alpha = 32};
+    return m;
+  }
+
   struct Place {
     const Site& site;
     std::shared_ptr<const clusters::Cluster> cluster;
@@ -120,7 +141,9 @@ class AnyPlans {
   Place place(Dice& dice) {
     const Site& site = of(dice, sites());
     const auto cluster = cluster_of(site.cluster, of(dice, site.devices));
-    auto model = std::make_shared<const models::Model>(model_of(dice, site.cpu));
+    const bool newer = families_ == Families::newer;
+    auto model =
+        std::make_shared<const models::Model>(newer ? newer_model_of(dice, site.cpu) : model_of(dice, site.cpu));
     return {site, cluster, std::move(model), of(dice, site.stacks)};
   }
 
@@ -315,6 +338,8 @@ class AnyPlans {
     note(s.mesh.routes_own_rows(), "experts over other ranks");
     note(s.tokens.imbalance > 1, "experts, uneven");
     note(model.lora.any(), "adapters");
+    note(model.indexer.every > 1, "indexer that layers share");
+    note(model.further.any(), "further prediction");
     note(model.dropout.any(), "dropout");
     note(true, std::string("optimizer ") + plan::traits_of(s.states.optimizer).name);
     note(s.numerics.loss_chunks > 1, "loss in chunks");
@@ -323,6 +348,7 @@ class AnyPlans {
   }
 
   std::uint64_t seed_;
+  Families families_;
   std::map<std::pair<std::string, int>, std::shared_ptr<const clusters::Cluster>> clusters_;
   std::map<std::tuple<std::string, int, std::string>, std::shared_ptr<const cost::Pricing>> prices_;
 };

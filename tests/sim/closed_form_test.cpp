@@ -62,7 +62,7 @@ void print(const std::vector<Deviation>& all) {
 struct Bounds {
   double median, p90, worst;
 };
-constexpr Bounds kTime = {1e-4, 0.006, 0.2}, kMemory = {1e-5, 1e-4, 0.02};
+constexpr Bounds kTime = {1e-4, 0.006, 0.12}, kMemory = {1e-5, 1e-4, 0.012};
 constexpr Bounds kTimeOfFew = {1e-4, 0.01, 0.3}, kMemoryOfFew = {1e-5, 5e-4, 0.02};
 
 void expect_within(const Quantiles& q, const Bounds& bounds, const char* what) {
@@ -71,16 +71,13 @@ void expect_within(const Quantiles& q, const Bounds& bounds, const char* what) {
   EXPECT_LT(q.worst, bounds.worst) << what;
 }
 
-/// ORRERY_PLANS: how many; ORRERY_DEVIATIONS: a file for a line on each.
-TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
-  constexpr int kMany = 2000;
-  const int plans = number_of("ORRERY_PLANS", 100);
+/// Plans drawn one after another, and their deviations. ORRERY_PLANS: how many; ORRERY_DEVIATIONS: a file for a line on
+/// each.
+std::vector<Deviation> deviations(testing::AnyPlans any, int plans) {
   const char* file = std::getenv("ORRERY_DEVIATIONS");
   std::ofstream lines(file ? file : "/dev/null");
-  testing::AnyPlans any(18);
   std::map<const clusters::Cluster*, std::shared_ptr<const Fabric>> fabrics;
   std::vector<Deviation> all;
-  std::vector<double> time, memory;
   for (int i = 0; i < plans; ++i) {
     const testing::AnyPlan one = any.at(i);
     auto& fabric = fabrics[&one.plan->cluster()];
@@ -98,13 +95,30 @@ TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
                       estimate.memory_peak / replayed.memory_peak_bytes - 1, one.traits};
     lines << fmt::format("{}\t{:.3f}\t{:.3f}\t{}: {}\t{}\n", i, 100 * d.time, 100 * d.memory, one.where,
                          plan::describe(one.plan->spec()), fmt::join(d.traits, "|"));
-    time.push_back(d.time);
-    memory.push_back(d.memory);
     all.push_back(d);
   }
   print(all);
-  expect_within(quantiles(time), plans < kMany ? kTimeOfFew : kTime, "time");
-  expect_within(quantiles(memory), plans < kMany ? kMemoryOfFew : kMemory, "memory");
+  return all;
+}
+
+void expect_within(const std::vector<Deviation>& all, const Bounds& time_bounds, const Bounds& memory_bounds) {
+  std::vector<double> time, memory;
+  for (const Deviation& d : all) time.push_back(d.time), memory.push_back(d.memory);
+  expect_within(quantiles(time), time_bounds, "time");
+  expect_within(quantiles(memory), memory_bounds, "memory");
+}
+
+TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
+  constexpr int kMany = 2000;
+  const int plans = number_of("ORRERY_PLANS", 100);
+  expect_within(deviations(testing::AnyPlans(18), plans), plans < kMany ? kTimeOfFew : kTime,
+                plans < kMany ? kMemoryOfFew : kMemory);
+}
+
+TEST(ClosedFormOfAnyPlan, AgreesWithTheReplayOnNewerFamilies) {
+  testing::AnyPlans newer(30, testing::Families::newer);
+  constexpr Bounds kTimeOfNewer = {1e-4, 0.01, 0.06}, kMemoryOfNewer = {1e-5, 5e-4, 0.012};
+  expect_within(deviations(std::move(newer), number_of("ORRERY_PLANS", 60)), kTimeOfNewer, kMemoryOfNewer);
 }
 
 /// Whether every rank does one thing at a time: none of its spans begins before all earlier ones have ended.

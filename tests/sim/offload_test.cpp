@@ -5,6 +5,9 @@
 
 #include "clusters/host_paths.h"
 #include "cost/estimate/estimate.h"
+#include "cost/parameters/habits.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/place.h"
 #include "sim/search/search.h"
 #include "sim/shared_links.h"
 #include "sim/simulate.h"
@@ -252,6 +255,66 @@ TEST(Offload, TakesNoLessThanItsBoundWhereCopiesOfTwoPassesCross) {
           std::printf("[ bound    ] %s, %s: %.3f\n", name, plan::describe(spec).c_str(), least / time);
         }
   EXPECT_GT(tightest, 0.9) << "a bound that says nothing never exceeds";
+}
+
+// Eight stages of one node share what leads to its memory: alone, each would copy several times as fast.
+TEST(Offload, OfStagesThatShareANodesLinksTakesAsLongInClosedFormAsReplayed) {
+  const auto cluster = testing::cluster("pcie-a100-80gb", 8);
+  const cost::Pricing pricing(cluster, bare("megascale-2024"));
+  for (const char* name : {"falcon-h1-0.5b", "llama3-8b"})
+    for (const Space states : {Space::device, Space::host})
+      for (const Space parameters : {Space::device, Space::host}) {
+        auto model = std::make_shared<models::Model>(*testing::model(name));
+        model->layers = 8;
+        plan::PlanSpec spec = spec_on_host(1);
+        spec.mesh.pipeline = 8;
+        spec.shape.batch = 96;
+        spec.numerics.precision = models::DType::bf16;
+        spec.stages.order = plan::Order::one_f_one_b;
+        spec.offload = {Space::host, states, parameters, 1};
+        const auto plan = plan::make_plan(model, cluster, spec);
+        ASSERT_TRUE(plan) << base::render(plan.error(), false);
+        SCOPED_TRACE(std::string(name) + ", " + plan::describe(spec));
+        const double replayed = simulate(*plan, pricing, {.spans = false}).prediction.step_time_s;
+        cost::Estimator estimator(model, pricing, shared_links(pricing));
+        // Of Llama 3 the last stage fetches most, its table: when the others wait for it, the closed form has it copy
+        // faster than it does beside what stages send.
+        const bool waits = std::string(name) == "llama3-8b" && parameters == Space::host;
+        EXPECT_NEAR(estimator.time(*plan).step_time, replayed, (waits ? 0.12 : 0.03) * replayed);
+        std::printf("[ closed   ] %s, %s: %+.1f %%\n", name, plan::describe(spec).c_str(),
+                    100 * (estimator.time(*plan).step_time / replayed - 1));
+        EXPECT_LE(estimator.least_time(*plan), (1 + 1e-9) * estimator.time(*plan).step_time);
+      }
+}
+
+// The gradients of a layer's experts are much larger than what stages send: beside these they leave no holes as large.
+TEST(Offload, OfActivationsAndStatesNeedsLittleMoreThanLivesAndTheClosedFormSaysSo) {
+  const auto cluster = testing::cluster("gb200-nvl64", 32);
+  const cost::Pricing pricing(cluster, bare("generic-eager"));
+  for (const char* name : {"glm-5", "deepseek-v3"})
+    for (const int modules : {0, 1}) {
+      auto model = std::make_shared<models::Model>(*testing::model(name));
+      model->layers = 12;
+      model->experts.aux_coefficient = 0;
+      model->further.modules = modules;
+      plan::PlanSpec spec = spec_on_host(1);
+      spec.mesh.tensor = 4, spec.mesh.pipeline = 8, spec.mesh.expert = 2, spec.mesh.expert_tensor = 1;
+      spec.mesh.sequence_parallel = true;
+      spec.shape.batch = 16;
+      spec.numerics.precision = models::DType::bf16;
+      spec.stages.order = plan::Order::one_f_one_b;
+      spec.offload.optimizer = Space::host;
+      const auto plan = plan::make_plan(model, cluster, spec);
+      ASSERT_TRUE(plan) << base::render(plan.error(), false);
+      SCOPED_TRACE(std::string(name) + ", " + plan::describe(spec));
+      const double replayed = simulate(*plan, pricing, {.spans = false}).prediction.memory_peak_bytes;
+      cost::Estimator estimator(model, pricing, shared_links(pricing));
+      EXPECT_NEAR(estimator.memory_peak(*plan) / replayed, 1, 1e-6);
+      for (const plan::RankClass& stage : plan::lower(*plan, cost::lower_options(pricing.stack())).classes) {
+        const plan::Placement placed = plan::sizes_of(stage);
+        EXPECT_LT(10 * placed.arena_bytes, 11 * placed.peak_live_bytes) << "stage " << stage.stage.number();
+      }
+    }
 }
 
 TEST(Search, LeavesTheDeviceOnlyWhenAskedAndSaysWhenItWouldHelp) {

@@ -1,0 +1,68 @@
+#pragma once
+/// What a pipeline's run knows of each rank and of the messages between them. Private to cost/estimate/pipeline.cpp.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cost/estimate/pass_effects.h"
+#include "cost/estimate/rank_clock.h"
+#include "plan/schedule/orders.h"
+
+namespace orrery::cost {
+
+/// A message between two stages.
+struct StageMessage {
+  Ticks sent = -1, wanted = -1;  ///< when sender and receiver are ready; negative: not yet
+  Ticks begin = 0, end = -1;
+  int to = -1;    ///< the stage that takes it
+  Ticks hop = 0;  ///< how long it travels
+};
+
+inline constexpr std::size_t kNobody = ~std::size_t{0};
+
+/// Numbers of such messages, first in, first out; few at a time.
+class MessageQueue {
+ public:
+  [[nodiscard]] bool empty() const { return first_ == all_.size(); }
+  [[nodiscard]] std::size_t front() const { return all_[first_]; }
+  [[nodiscard]] std::size_t back() const { return all_.back(); }
+  void push_back(std::size_t message) {
+    if (empty()) all_.clear(), first_ = 0;
+    all_.push_back(message);
+  }
+  void pop_front() { ++first_; }
+  [[nodiscard]] auto begin() const { return all_.begin() + static_cast<std::ptrdiff_t>(first_); }
+  [[nodiscard]] auto end() const { return all_.end(); }
+
+ private:
+  std::vector<std::size_t> all_;
+  std::size_t first_ = 0;
+};
+
+/// A rank of a stage as it runs through its moves.
+struct RunningRank {
+  explicit RunningRank(RankClock own) : clock(std::move(own)) {}
+  std::span<const plan::Move> moves;
+  std::size_t next = 0;
+  std::size_t step = 0;             ///< how much of the next pass has run
+  bool stopped = false;             ///< what that step waits for has come
+  std::size_t waits_for = kNobody;  ///< the message that has to come before anything moves
+  bool attends = false;             ///< it has begun to wait for that message
+  bool stuck = false;               ///< its clock was when no rank could go on
+  RankClock clock;
+  Ticks output = PassEffects::kNone;  ///< of its last pass, if that was made before its end
+  Ticks send_free = 0, receive_free = 0;
+  Ticks send_hop = 0;            ///< how long the last message that was sent travelled
+  MessageQueue sends, receives;  ///< messages in flight, in order
+  Ticks transfer = 0, late_forward = 0, late_backward = 0;
+  std::vector<std::int64_t> backward, weights;  ///< by chunk: passes that are left
+  std::vector<std::array<bool, 3>> first;       ///< by chunk and kind: none of its passes has run
+  std::vector<Ticks> updates;                   ///< when it was ready for those so far
+  std::optional<Ticks> updated;                 ///< the end of the last one, if its gathers are not waited for yet
+};
+
+}  // namespace orrery::cost

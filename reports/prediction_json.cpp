@@ -93,6 +93,7 @@ json prediction_figures(const cost::Prediction& p) {
   }
   out["memory_by_tier_bytes"] = {{"device", whole(device)}, {"host", whole(host)}, {"nvme", whole(nvme)}};
   if (p.placement_gap) out["placement_gap"] = *p.placement_gap;
+  if (!p.on_torus.empty()) out["on_torus"] = p.on_torus;
   return out;
 }
 
@@ -226,6 +227,7 @@ SavedPrediction read_prediction(const Cursor& at) {
   }
   for (const Cursor& one : items_of(at.optional("tables"))) p.tables.push_back(read_table(one));
   if (const Cursor gap = at.optional("placement_gap"); gap.exists()) p.placement_gap = gap.number(-kMost, kMost);
+  if (const Cursor places = at.optional("on_torus"); places.exists()) p.on_torus = places.text();
   out.evidence.stack = at.optional("stack").text();
   out.evidence.word = at.optional("evidence").text();
   out.evidence.text = at.optional("evidence_text").text();

@@ -81,12 +81,18 @@ class Links final : public cost::SharedLinks {
  public:
   explicit Links(const cost::Pricing& pricing) : pricing_(pricing), cluster_(pricing.cluster()) {}
 
+  void place(const plan::MeshAxes& axes) override {
+    if (axes == axes_) return;
+    axes_ = axes;
+    placement_ = axes.placed() ? placements_.emplace(axes, static_cast<int>(placements_.size()) + 1).first->second : 0;
+  }
+
   Seconds collective(CollectiveKind kind, Bytes message, std::span<const int> members, plan::Stream stream, int ranks,
                      std::span<const double> by_stage) override {
     const bool ring = kind == CollectiveKind::ring_shift;
     const std::optional<int> shape =
         mirrored(members, ranks, by_stage) ? mirrored_shape(members, ranks, by_stage) : shape_of(members, ranks, ring);
-    if (!shape) return pricing_.collective_time(kind, message, members, stream);
+    if (!shape) return pricing_.collective_time(kind, message, pricing_.devices_of(axes_, members), stream);
     return known({*shape, bits_of(message), static_cast<std::int64_t>(kind), static_cast<std::int64_t>(stream), 0, 0},
                  [&] {
                    Shape& s = shapes_[at(*shape)];
@@ -100,7 +106,7 @@ class Links final : public cost::SharedLinks {
 
   Seconds exchange(Bytes message, std::span<const int> members, const cost::TokenChoice& choice, int ranks) override {
     const std::optional<int> shape = shape_of(members, ranks, false);
-    if (!shape) return pricing_.exchange_time(message, members, choice);
+    if (!shape) return pricing_.exchange_time(message, pricing_.devices_of(axes_, members), choice);
     const std::int64_t chosen = choice.chosen << 32 | choice.experts;
     return known({*shape, bits_of(message), -1, chosen, choice.groups, choice.groups_chosen}, [&] {
       Shape& s = shapes_[at(*shape)];
@@ -115,7 +121,10 @@ class Links final : public cost::SharedLinks {
   Seconds send(Bytes message, int from, int to, int ranks) override {
     const std::array<int, 2> members = {from, to};
     const std::optional<int> shape = shape_of(members, ranks, false, true);
-    if (!shape) return pricing_.send_time(message, from, to);
+    if (!shape) {
+      const std::vector<int> ends = pricing_.devices_of(axes_, members);
+      return pricing_.send_time(message, ends.front(), ends.back());
+    }
     return known({*shape, bits_of(message), -2, 0, 0, 0}, [&] {
       Shape& s = shapes_[at(*shape)];
       return slowest(s, [&](const clusters::GroupSpan& span) {
@@ -152,14 +161,16 @@ class Links final : public cost::SharedLinks {
                           message.members.back(),
                           n,
                           message.accumulate,
-                          ranks};
+                          ranks,
+                          placement_};
     const auto [known, fresh] = crossings_.try_emplace(key);
     if (fresh) known->second = crossings_of(message, ranks);
     return known->second;
   }
 
  private:
-  using CrossingKey = std::tuple<plan::Stream, std::optional<CollectiveKind>, double, int, int, int, int, bool, int>;
+  using CrossingKey =
+      std::tuple<plan::Stream, std::optional<CollectiveKind>, double, int, int, int, int, bool, int, int>;
 
   cost::Crossings crossings_of(const cost::StreamMessage& message, int ranks) {
     const int first = message.members.front(), n = static_cast<int>(message.members.size());
@@ -257,7 +268,7 @@ class Links final : public cost::SharedLinks {
     const int first = members.front(), stride = members[1] - first, n = static_cast<int>(members.size());
     if (!pair && (stride <= 0 || members.back() - first != stride * (n - 1))) return std::nullopt;
     const int beside = beside_of(members, ranks, pair);
-    const Numbers key{{first % per_node, stride, n, beside, ring, pair}};
+    const Numbers key{{first % per_node, stride, n, beside, ring, pair + 2 * placement_}};
     if (const auto found = shape_numbers_.find(key); found != shape_numbers_.end()) return found->second;
     Shape shape;
     shape.ring = ring, shape.pair = pair;
@@ -272,11 +283,11 @@ class Links final : public cost::SharedLinks {
   /// How many of a stage's ranks, from a group's first on, matter to it.
   [[nodiscard]] int beside_of(std::span<const int> members, int ranks, bool pair) const {
     const int first = members.front(), extent = pair ? 1 : (members[1] - first) * static_cast<int>(members.size());
-    const bool within = cluster_.node_of(first) == cluster_.node_of(members.back());
+    const bool within = placement_ == 0 && cluster_.node_of(first) == cluster_.node_of(members.back());
     return std::max(extent, std::min(ranks, within && !pair ? std::max(1, cluster_.devices_per_node) : kNeighbourhood));
   }
-  /// A group and its equals among these ranks: from the first one's block on, as a group of a stage is one of its
-  /// first.
+  /// Devices of a group and of its equals among these ranks: from the first one's block on, as a group of a stage is
+  /// one of its first.
   [[nodiscard]] std::vector<std::vector<int>> equal_groups(std::span<const int> members, int ranks, bool pair) const {
     const int first = members.front(), stride = members[1] - first, n = static_cast<int>(members.size());
     const int extent = pair ? 1 : stride * n, beside = beside_of(members, ranks, pair);
@@ -285,7 +296,7 @@ class Links final : public cost::SharedLinks {
       for (int k = 0; k < (pair ? 1 : std::min({stride, ranks, kNeighbourhood})); ++k) {
         std::vector<int> devices;
         for (int i = 0; i < n; ++i) devices.push_back(first + block + k + i * stride);
-        if (*std::ranges::max_element(devices) < cluster_.size()) out.push_back(std::move(devices));
+        if (*std::ranges::max_element(devices) < cluster_.size()) out.push_back(pricing_.devices_of(axes_, devices));
       }
     return out;
   }
@@ -300,12 +311,12 @@ class Links final : public cost::SharedLinks {
   std::optional<int> mirrored_shape(std::span<const int> members, int ranks, std::span<const double> by_stage) {
     const int n = static_cast<int>(members.size()) / 2, stride = n > 1 ? members[1] - members[0] : 1;
     const int stages = static_cast<int>(by_stage.size()), own = members.front() / ranks;
-    std::int64_t sizes = stages;
+    std::int64_t sizes = stages * 31 + placement_;
     for (const double values : by_stage) sizes = sizes * 31 + std::llround(values);
     const Numbers key{{-2, members.front(), stride, n, ranks, sizes}};
     if (const auto found = shape_numbers_.find(key); found != shape_numbers_.end()) return found->second;
     Shape shape;
-    shape.groups.emplace_back(members.begin(), members.end());
+    shape.groups.push_back(pricing_.devices_of(axes_, members));
     shape.beside.push_back(1);
     for (int stage = 0; stage < stages / 2; ++stage)
       for (int block = 0; block + stride * n <= ranks; block += stride * n)
@@ -314,7 +325,7 @@ class Links final : public cost::SharedLinks {
           for (const int of : {stage, stages - 1 - stage})
             for (int i = 0; i < n; ++i) devices.push_back(of * ranks + block + k + i * stride);
           if (std::ranges::is_permutation(devices, members)) continue;
-          shape.groups.push_back(std::move(devices));
+          shape.groups.push_back(pricing_.devices_of(axes_, devices));
           shape.beside.push_back(std::min(1.0, by_stage[at(stage)] / by_stage[at(own)]));
         }
     prepare(shape);
@@ -451,6 +462,9 @@ class Links final : public cost::SharedLinks {
   }
 
   std::map<CrossingKey, cost::Crossings> crossings_;
+  plan::MeshAxes axes_;
+  int placement_ = 0;  ///< number of axes_; 0: in the order of devices
+  std::map<plan::MeshAxes, int> placements_;
   const cost::Pricing& pricing_;
   const clusters::Cluster& cluster_;
   std::shared_ptr<const Fabric> fabric_;

@@ -61,7 +61,7 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
   const bool beside_tokens = spec.mesh.expert > 1 && in_passes;
   const bool beside_layers = (spec.mesh.context > 1 || spec.mesh.tensor > 1) && plan::zero_of(spec) == 3;
   const bool shares = spec.offload.any() || beside_tokens || beside_layers;
-  if (lockstep.links == nullptr || lockstep.axes.placed() || layers.empty() || !shares) return nullptr;
+  if (lockstep.links == nullptr || layers.empty() || !shares) return nullptr;
   const int first = groups.tensor.front();
   ByLane messages;
   for (const LayerRun& run : layers) {
@@ -87,7 +87,7 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
       for (const Stream stream : {Stream::to_nvme, Stream::from_nvme}) copy(stream);
   }
   std::array<Crossings, kLanes> crossings;
-  for (const auto& [lane, message] : messages) crossings[lane] = lockstep.links->crossings(message, lockstep.ranks);
+  for (const auto& [lane, message] : messages) crossings[lane] = lockstep.placed().crossings(message, lockstep.ranks);
   auto rates = std::make_shared<StreamRates>(crossings);
   return rates->any() ? rates : nullptr;
 }

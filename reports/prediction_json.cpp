@@ -75,6 +75,7 @@ json prediction_figures(const cost::Prediction& p) {
   json out = written(p, kFigures);
   out["energy_j"] = written(p.energy, kEnergy);
   out["breakdown_s"] = written(p.breakdown, kBreakdown);
+  if (!p.on_torus.empty()) out["on_torus"] = p.on_torus;
   if (p.tables.empty()) return out;
   out["tables"] = json::array();
   for (const cost::TableRow& row : p.tables) {
@@ -93,7 +94,6 @@ json prediction_figures(const cost::Prediction& p) {
   }
   out["memory_by_tier_bytes"] = {{"device", whole(device)}, {"host", whole(host)}, {"nvme", whole(nvme)}};
   if (p.placement_gap) out["placement_gap"] = *p.placement_gap;
-  if (!p.on_torus.empty()) out["on_torus"] = p.on_torus;
   return out;
 }
 

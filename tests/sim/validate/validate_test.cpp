@@ -260,7 +260,7 @@ TEST(AFittedStack, ReadsItsSoftwaresWords) {
     return subject ? subject->pricing->stack().memory.gradient_bytes : -1;
   };
   EXPECT_NE(bytes(), 2) << "else the test says nothing";
-  known.stand_in->fitted = cost::Stack::Fitted{.like = "megatron-core"};
+  known.stand_in->fitted.emplace().like = "megatron-core";
   EXPECT_EQ(bytes(), 2) << "NVIDIA's recipes add gradients up in bf16";
 }
 

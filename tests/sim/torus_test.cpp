@@ -46,9 +46,9 @@ double replayed(const plan::Plan& plan, const cost::Pricing& pricing, std::vecto
 TEST(PlanOnATorus, RunsWhereACompilerPutsItsAxes) {
   const auto cluster = torus_of_hosts();
   const plan::Plan plan = plan_on(cluster, 8, 12);
-  // No dimensions multiply to 12, so tensor divides two; replicas take what is left.
+  // No dimensions multiply to 12, so tensor has the longest whole one and half of another; replicas take what is left.
   EXPECT_EQ(plan::placement_text(*cluster, plan.spec()),
-            "tensor 12 on 4 x 1 x 3, replicas 8 on 1 x 4 x 2, of a torus of 4 x 4 x 6");
+            "tensor 12 on 2 x 1 x 6, replicas 8 on 2 x 4 x 1, of a torus of 4 x 4 x 6");
   const cost::Pricing pricing(cluster, testing::stack_that_overlaps(false));
   std::vector<int> in_order(96);
   for (int rank = 0; rank < 96; ++rank) in_order[static_cast<std::size_t>(rank)] = rank;

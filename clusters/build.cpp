@@ -263,6 +263,18 @@ int Torus::device(const std::vector<int>& at) const {
   return node * devices + local;
 }
 
+std::vector<int> Torus::place(int device) const {
+  int per_node = 1;
+  for (const int extent : block) per_node *= extent;
+  int node = device / per_node, local = device % per_node;
+  std::vector<int> at;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    at.push_back(node % (dims[d] / block[d]) * block[d] + local % block[d]);
+    node /= dims[d] / block[d], local /= block[d];
+  }
+  return at;
+}
+
 Torus torus_of(const Cluster& cluster) {
   ENSURE(cluster.shape && cluster.shape->node.fabric == NodeFabric::torus, "'{}' is not a torus", cluster.name);
   const std::vector<int>&dims = cluster.shape->network.torus, &block = cluster.shape->node.block;

@@ -16,6 +16,7 @@ void describe(Cluster& cluster);
 struct Torus {
   std::vector<int> dims, block;
   [[nodiscard]] int device(const std::vector<int>& at) const;  ///< global device at these coordinates
+  [[nodiscard]] std::vector<int> place(int device) const;      ///< coordinates of a device
 };
 [[nodiscard]] Torus torus_of(const Cluster& cluster);
 /// The most cubic torus that `nodes` blocks can form; empty when they form none.

@@ -7,9 +7,11 @@
 #include <boost/property_map/transform_value_property_map.hpp>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "base/ensure.h"
 #include "clusters/build.h"
+#include "clusters/torus.h"
 
 namespace orrery::clusters {
 namespace {
@@ -154,8 +156,20 @@ Hop around(const Cluster& cluster, const std::vector<int>& members) {
   return worst;
 }
 
-/// In a torus: the links to other members, for the member with the fewest.
-Hop on_torus(const Cluster& cluster, const std::vector<int>& members) {
+/// The group along the torus's dimensions. One that has no such form: the links to other members, for the member with
+/// the fewest; if one has none, a ring in the members' order, which passes through others.
+GroupSpan on_torus(const Cluster& cluster, const std::vector<int>& members, bool shared) {
+  const Torus torus = torus_of(cluster);
+  const NodeShape& node = cluster.shape->node;
+  GroupSpan span;
+  span.per_node = static_cast<int>(members.size());
+  span.latency = node.latency;
+  if (const std::optional<TorusGroup> group = torus_group(torus, members)) {
+    span.bandwidth = node.link_bandwidth * group->links(shared);
+    span.hops = group->hops();
+    span.exchange = node.link_bandwidth * group->exchange_links(shared);
+    return span;
+  }
   std::vector<int> inside = members;
   std::sort(inside.begin(), inside.end());
   int fewest = std::numeric_limits<int>::max();
@@ -168,17 +182,21 @@ Hop on_torus(const Cluster& cluster, const std::vector<int>& members) {
     }
     fewest = std::min(fewest, links);
   }
-  const NodeShape& node = cluster.shape->node;
-  if (fewest == 0) return around(cluster, members);
-  return {node.latency.value, node.link_bandwidth.value * fewest};
+  span.bandwidth = node.link_bandwidth * std::max(1, fewest);
+  if (fewest > 0) return span;
+  int farthest = 0;
+  for (std::size_t i = 0; i < members.size(); ++i)
+    farthest = std::max(farthest, torus_distance(torus, members[i], members[(i + 1) % members.size()]));
+  span.latency = node.latency * farthest;
+  return span;
 }
 
 Hop within_node(const Cluster& cluster, const std::vector<int>& members) {
   if (!cluster.shape) return around(cluster, members);
   switch (cluster.shape->node.fabric) {
     case NodeFabric::none: return around(cluster, members);
-    case NodeFabric::torus: return on_torus(cluster, members);
     case NodeFabric::mesh: break;
+    case NodeFabric::torus:
     case NodeFabric::nvswitch:
     case NodeFabric::shared_memory: return {cluster.intra.latency.value, cluster.intra.bandwidth.value};
   }
@@ -226,7 +244,6 @@ Hop between_nodes(const Cluster& cluster, const std::vector<int>& members, const
   }
   const NodeShape& node = cluster.shape->node;
   const NetworkShape& network = cluster.shape->network;
-  if (node.fabric == NodeFabric::torus) return on_torus(cluster, members);
   const double nics_per_device = std::max(1.0, 1.0 * node.nics / cluster.devices_per_node);
   Hop hop{cluster.inter.latency.value,
           node.nic_bandwidth.value * nics_per_device / members_per_nic(cluster, members, per_node, sharing)};
@@ -270,6 +287,7 @@ GroupSpan span_of(const Cluster& cluster, const std::vector<int>& members, int s
     ENSURE(member >= 0 && member < cluster.size(), "member {} of {} devices", member, cluster.size());
     ++count[cluster.node_of(member)];
   }
+  if (cluster.shape && cluster.shape->node.fabric == NodeFabric::torus) return on_torus(cluster, members, sharing > 1);
   std::vector<int> nodes;
   for (const auto& [node, inside] : count) {
     nodes.push_back(node);

@@ -14,11 +14,14 @@ struct GroupSpan {
   bool within_node = true;
   BytesPerSecond bandwidth;  ///< per member and direction on the slowest hop, with no other traffic
   Seconds latency;           ///< of that hop, including the network software's time per message
+  int hops = 0;              ///< messages one after another until all members have all; 0: one less than members
+  BytesPerSecond exchange;   ///< per member, when all send to all; 0: as `bandwidth`
 };
 
 /// Summarizes a group given by its members (one representative group, never every rank). `sharing` groups of the same
 /// kind run at once through the same NICs: bandwidth between nodes is divided by the number of members, of any group,
-/// that share a NIC.
+/// that share a NIC. A torus is one fabric without nodes: there `sharing` beyond 1 means that groups whose members lie
+/// between those of this one do the same.
 [[nodiscard]] GroupSpan span_of(const Cluster& cluster, const std::vector<int>& members, int sharing = 1);
 
 /// Vertices from device a to device b by Dijkstra on latency, then bandwidth; empty when a == b. Takes time

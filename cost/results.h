@@ -104,6 +104,7 @@ struct Prediction {
   /// By how much the bytes that the busiest rank moves for its tables exceed the lower bound over all placements
   /// (relative).
   std::optional<double> placement_gap;
+  std::string on_torus;  ///< where a torus's devices run the ranks (plan::placement_text); empty elsewhere
 };
 
 struct SearchResult {

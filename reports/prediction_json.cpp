@@ -75,6 +75,7 @@ json prediction_figures(const cost::Prediction& p) {
   json out = written(p, kFigures);
   out["energy_j"] = written(p.energy, kEnergy);
   out["breakdown_s"] = written(p.breakdown, kBreakdown);
+  if (!p.on_torus.empty()) out["on_torus"] = p.on_torus;
   if (p.tables.empty()) return out;
   out["tables"] = json::array();
   for (const cost::TableRow& row : p.tables) {
@@ -226,6 +227,7 @@ SavedPrediction read_prediction(const Cursor& at) {
   }
   for (const Cursor& one : items_of(at.optional("tables"))) p.tables.push_back(read_table(one));
   if (const Cursor gap = at.optional("placement_gap"); gap.exists()) p.placement_gap = gap.number(-kMost, kMost);
+  if (const Cursor places = at.optional("on_torus"); places.exists()) p.on_torus = places.text();
   out.evidence.stack = at.optional("stack").text();
   out.evidence.word = at.optional("evidence").text();
   out.evidence.text = at.optional("evidence_text").text();

@@ -46,12 +46,14 @@ class Links final : public cost::SharedLinks {
  public:
   explicit Links(const cost::Pricing& pricing) : pricing_(pricing), cluster_(pricing.cluster()), groups_(pricing) {}
 
+  void place(const plan::MeshAxes& axes) override { groups_.place(axes); }
+
   Seconds collective(CollectiveKind kind, Bytes message, std::span<const int> members, plan::Stream stream, int ranks,
                      std::span<const double> by_stage) override {
     const std::optional<int> form = EqualGroups::mirrors(members, ranks, by_stage)
                                         ? groups_.mirrored_form_of(members, ranks, by_stage)
                                         : groups_.form_of(members, ranks, talk_of(kind));
-    if (!form) return pricing_.collective_time(kind, message, members, stream);
+    if (!form) return pricing_.collective_time(kind, message, groups_.devices_of(members), stream);
     return known({{*form, bits_of(message), static_cast<std::int64_t>(kind), static_cast<std::int64_t>(stream), 0, 0}},
                  [&] {
                    const int n = static_cast<int>(members.size());
@@ -64,7 +66,7 @@ class Links final : public cost::SharedLinks {
 
   Seconds exchange(Bytes message, std::span<const int> members, const cost::TokenChoice& choice, int ranks) override {
     const std::optional<int> form = groups_.form_of(members, ranks, Talk::all);
-    if (!form) return pricing_.exchange_time(message, members, choice);
+    if (!form) return pricing_.exchange_time(message, groups_.devices_of(members), choice);
     const std::int64_t chosen = choice.chosen << 32 | choice.experts;
     return known({{*form, bits_of(message), -1, chosen, choice.groups, choice.groups_chosen}}, [&] {
       const int n = static_cast<int>(members.size());
@@ -78,7 +80,10 @@ class Links final : public cost::SharedLinks {
   Seconds send(Bytes message, int from, int to, int ranks) override {
     const std::array<int, 2> members = {from, to};
     const std::optional<int> form = groups_.form_of(members, ranks, Talk::pair);
-    if (!form) return pricing_.send_time(message, from, to);
+    if (!form) {
+      const std::vector<int> ends = groups_.devices_of(members);
+      return pricing_.send_time(message, ends.front(), ends.back());
+    }
     return known({{*form, bits_of(message), -2, 0, 0, 0}}, [&] {
       return slowest(groups_.form(*form), [&](const clusters::GroupSpan& span) {
         return together(*form, Wiring::rings, std::nullopt, 2, message, pricing_.send_alone(message, span), 1);
@@ -104,14 +109,16 @@ class Links final : public cost::SharedLinks {
                           message.members.back(),
                           n,
                           message.accumulate,
-                          ranks};
+                          ranks,
+                          groups_.placement()};
     const auto [known, fresh] = crossings_.try_emplace(key);
     if (fresh) known->second = crossings_of(message, ranks);
     return known->second;
   }
 
  private:
-  using CrossingKey = std::tuple<plan::Stream, std::optional<CollectiveKind>, double, int, int, int, int, bool, int>;
+  using CrossingKey =
+      std::tuple<plan::Stream, std::optional<CollectiveKind>, double, int, int, int, int, bool, int, int>;
 
   cost::Crossings crossings_of(const cost::StreamMessage& message, int ranks) const {
     const std::span<const int> members = message.members;

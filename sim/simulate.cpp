@@ -13,6 +13,7 @@
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/check.h"
 #include "plan/schedule/place.h"
+#include "plan/spec/placement.h"
 #include "sim/links/fabric.h"
 #include "sim/links/link_rows.h"
 #include "sim/replay/replay.h"
@@ -259,7 +260,9 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
   std::vector<bool> taken(static_cast<std::size_t>(cluster.size()), false);
   for (const JobInCompany& job : jobs) {
     ENSURE(&job.pricing->cluster() == &cluster, "jobs in company are priced on one cluster");
-    placed.push_back({job.schedule, job.pricing, job.devices, cost::mean_share(*job.plan)});
+    std::vector<int> devices = job.devices;
+    if (devices.empty()) devices = plan::devices_of(cluster, plan::axes_of(cluster, job.schedule->spec));
+    placed.push_back({job.schedule, job.pricing, std::move(devices), cost::mean_share(*job.plan)});
     for (int rank = 0; rank < job.schedule->spec.mesh.ranks(); ++rank) {
       const int device = placed.back().device(rank);
       ENSURE(device >= 0 && device < cluster.size() && !taken[static_cast<std::size_t>(device)],

@@ -2,6 +2,7 @@
 #include "cost/estimate/estimate.h"
 #include "cost/estimate/power.h"
 #include "models/layers/counts.h"
+#include "plan/spec/placement.h"
 
 namespace orrery::cost {
 
@@ -10,6 +11,7 @@ void derive(Prediction& p, const plan::Plan& plan) {
   const clusters::Cluster& cluster = plan.cluster();
   const clusters::Device& device = cluster.device();
   p.memory_capacity_bytes = device.memory.value;
+  p.on_torus = plan::placement_text(cluster, spec);
   if (p.step_time_s <= 0) return;
   const double peak = cluster.peak(models::name_of(spec.numerics.precision)).value * cluster.size();
   if (peak > 0)

@@ -62,8 +62,8 @@ struct Estimator::Impl {
   const Pricing* pricing = nullptr;
   std::unique_ptr<SharedLinks> links;
   std::optional<StageLayers> layers;
-  /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
-  std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
+  /// (replicas, tensor, pipeline, ranks among which ZeRO shards, places) -> messages of the norm and of the loss
+  std::map<std::tuple<int, int, int, int, plan::MeshAxes>, std::pair<double, double>> agreements;
   std::optional<StepEnds> ends;
   PassMemo scratch;  ///< by layers, which stay
   LoweredMemo lowered;
@@ -93,7 +93,9 @@ struct Estimator::Impl {
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   bool one_copy() const { return pricing->calibration().get("stack.one_copy", 0) != 0; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
-  Lockstep lockstep(const plan::PlanSpec& spec) const { return {pricing, links.get(), spec.mesh.ranks_per_stage()}; }
+  Lockstep lockstep(const plan::PlanSpec& spec) const {
+    return {pricing, links.get(), spec.mesh.ranks_per_stage(), plan::axes_of(pricing->cluster(), spec)};
+  }
   double message(const plan::PlanSpec& spec, Bytes bytes, const std::vector<int>& group) const {
     return group.size() < 2 || bytes.value == 0
                ? 0
@@ -256,7 +258,7 @@ Agreements Estimator::Impl::agree(const plan::Plan& plan) {
   Agreements a;
   const auto key =
       std::make_tuple(spec.mesh.replicas(), spec.mesh.tensor, spec.stages.asynchronous() ? 1 : spec.mesh.pipeline,
-                      partitions(spec) ? spec.shards() : 0);
+                      partitions(spec) ? spec.shards() : 0, plan::axes_of(pricing->cluster(), spec));
   const auto found = agreements.find(key);
   if (found != agreements.end()) {
     std::tie(a.norm, a.loss) = found->second;

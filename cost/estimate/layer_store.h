@@ -3,6 +3,7 @@
 /// Private to cost/estimate/.
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "cost/estimate/estimate.h"
@@ -13,8 +14,9 @@ namespace orrery::cost {
 
 class LayerStore {
  public:
-  /// Of whom a layer's messages go to: the number of ranks with which its groups share links, and the lowest of theirs.
-  using Place = std::pair<int, int>;
+  /// Of whom a layer's messages go to: the number of ranks with which its groups share links, the lowest of theirs, and
+  /// where they run.
+  using Place = std::tuple<int, int, plan::MeshAxes>;
 
   explicit LayerStore(std::unique_ptr<Lock> lock) : lock_(std::move(lock)) {}
   /// Makes what is not known yet. Two threads may make the same; the first one's stays. References stay valid.

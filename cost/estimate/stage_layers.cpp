@@ -38,7 +38,7 @@ void take_no_experts(models::ExpandOptions& options) {
 int StageLayers::first_in_node(const plan::Plan& plan, plan::StageId stage) const {
   using enum clusters::NodeFabric;
   const clusters::NodeFabric fabric = pricing_.cluster().shape ? pricing_.cluster().shape->node.fabric : nvswitch;
-  if (links_ == nullptr || fabric == nvswitch || fabric == shared_memory) return 0;
+  if (links_ == nullptr || fabric == nvswitch || fabric == shared_memory || fabric == torus) return 0;
   return plan.rank(stage, 0, 0) % std::max(1, pricing_.cluster().devices_per_node);
 }
 
@@ -71,12 +71,13 @@ const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVaria
   const bool within =
       spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_ways() * spec.mesh.expert <= per_node;
   const int ranks = within ? std::min(spec.mesh.ranks_per_stage(), per_node) : spec.mesh.ranks_per_stage();
+  const plan::MeshAxes axes = plan::axes_of(pricing_.cluster(), spec);
   const auto groups = [&] {
     return LayerGroups{strided(first, 1, spec.mesh.tensor),
                        strided(first, spec.mesh.tensor, spec.mesh.context),
                        strided(first, spec.mesh.expert_ways(), spec.mesh.expert),
                        strided(first, 1, spec.mesh.expert_ways()),
-                       {&pricing_, links_, ranks}};
+                       {&pricing_, links_, ranks, axes}};
   };
   const ProgramKey program = program_key(kind, block, options);
   const LayerCosts& alone = store_->of(layer_key(program, spec, repeats), [&] {
@@ -91,7 +92,7 @@ const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVaria
     return layer_costs(recent->layer, choices, pricing_, groups());
   });
   if (!priced) return alone;
-  return store_->of(alone, {links_ != nullptr ? ranks : 0, first},
+  return store_->of(alone, {links_ != nullptr ? ranks : 0, first, axes},
                     [&] { return with_messages(alone, pricing_, groups()); });
 }
 

@@ -87,7 +87,7 @@ std::shared_ptr<const StreamRates::Lanes> stream_lanes(const plan::PlanSpec& spe
       for (const Stream stream : {Stream::to_nvme, Stream::from_nvme}) copy(stream);
   }
   auto out = std::make_shared<StreamRates::Lanes>();
-  for (const auto& [lane, message] : messages) (*out)[lane] = lockstep.links->crossings(message, lockstep.ranks);
+  for (const auto& [lane, message] : messages) (*out)[lane] = lockstep.placed().crossings(message, lockstep.ranks);
   return out;
 }
 

@@ -225,8 +225,17 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
                      static_cast<std::int64_t>(rounding) << 8 | static_cast<std::int64_t>(gradients) << 16 |
                      static_cast<std::int64_t>(optimizer) << 24 | static_cast<std::int64_t>(precision) << 32 |
                      static_cast<std::int64_t>(order) << 40 | std::int64_t{zero_stage} << 48;
-  key.reserve(9 + more);
-  key = {groups.tensor.front() % per_node, data, tensor, context, expert, expert_tensor, zero_group, group, flags};
+  key.reserve(10 + more);
+  key = {groups.tensor.front() % per_node,
+         data,
+         tensor,
+         context,
+         expert,
+         expert_tensor,
+         zero_group,
+         group,
+         flags,
+         groups.lockstep.axes.placed() ? pipeline : 0};
   if (offload.states())
     key.insert(key.end(), {static_cast<std::int64_t>(offload.activations), static_cast<std::int64_t>(offload.optimizer),
                            static_cast<std::int64_t>(offload.parameters), offload.prefetch});

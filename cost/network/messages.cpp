@@ -104,6 +104,8 @@ Seconds shift_time(const clusters::Cluster& cluster, const Calibration& c, Bytes
 
 clusters::GroupSpan shared_span(const clusters::Cluster& cluster, std::span<const int> members) {
   const std::vector<int> list(members.begin(), members.end());
+  if (cluster.shape && cluster.shape->node.fabric == clusters::NodeFabric::torus)
+    return clusters::span_of(cluster, list, 2);
   const clusters::GroupSpan span = clusters::span_of(cluster, list);
   const int sharing = std::max(1, cluster.devices_per_node / std::max(1, span.per_node));
   return span.within_node || sharing == 1 ? span : clusters::span_of(cluster, list, sharing);

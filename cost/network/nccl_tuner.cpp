@@ -84,9 +84,9 @@ class Tuner {
       return;
     }
     const bool reduce = operation == Operation::all_reduce;
-    const double steps = (reduce ? 2.0 : 1.0) * (g_.ranks - 1);
+    const double passes = reduce ? 2.0 : 1.0, steps = passes * (g_.ranks - 1);
     const double between = g_.nodes == 1 ? 0.0 : (reduce ? 2.0 : 1.0) * (g_.nodes - 1);
-    double latency = kBaseRing[p] + (steps - between) * std::max(ring_intra(p), net_overhead(p)) +
+    double latency = kBaseRing[p] + (passes * g_.hops - between) * std::max(ring_intra(p), net_overhead(p)) +
                      (between > 0 ? between * inter(kRingNet, p) : 0.0);
     if (p == simple && reduce && g_.nodes > 1 && bytes_ / (channels() * g_.ranks) >= kPlateauBytes) {
       latency *= n_.architecture == clusters::Architecture::volta ? kPlateauVolta : kPlateauAmpere;
@@ -205,6 +205,8 @@ Group group_of(const Network& n, const GroupSpan& span, int ranks) {
   g.per_node = span.per_node;
   const double within = span.within_node ? span.bandwidth.value : n.intra_bandwidth;
   g.intra = within * n.intra_efficiency / kGiga;
+  g.hops = span.hops > 0 ? span.hops : ranks - 1;
+  g.exchange = span.exchange.value > 0 ? span.exchange.value * n.intra_efficiency / kGiga : g.intra;
   if (!span.within_node) {
     g.inter = span.bandwidth.value * span.per_node * n.inter_efficiency / kGiga;
     g.extra_latency = std::max(0.0, span.latency.value - n.inter_latency) / kMicro;
@@ -225,7 +227,7 @@ namespace {
 
 /// GB/s that one member sends into its node's fabric when all send to all.
 double exchange_most(const Network& n, const Group& g) {
-  return g.per_node == n.mesh ? g.intra * n.mesh_exchange : g.intra;
+  return g.per_node == n.mesh ? g.exchange * n.mesh_exchange : g.exchange;
 }
 
 /// The same with `message` bytes to each of `peers`.

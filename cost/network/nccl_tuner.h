@@ -11,6 +11,8 @@ namespace orrery::cost::nccl {
 /// A group as the tuner sees it; bandwidths in GB/s over the group's share of one node.
 struct Group {
   int ranks = 2, nodes = 1, per_node = 1;
+  int hops = 1;              ///< messages one after another until all members have all
+  double exchange = 0;       ///< of a member within a node, when all send to all
   double intra = 0;          ///< of a ring within a node
   double inter = 0;          ///< of all NICs that the group uses in one node; 0 if it is within a node
   double extra_latency = 0;  ///< us between nodes beyond one leaf

@@ -45,6 +45,7 @@ Interval read_interval_of(const base::Cursor& at) {
 
 Stack::Fitted read_fitted(const base::Cursor& at) {
   Stack::Fitted out;
+  if (const base::Cursor like = at.optional("like"); like.exists()) out.like = like.text();
   out.rows = at.at("rows").integer(0, std::int64_t{1} << 40);
   out.median_error = at.at("median_error").number(0, kMostFactor);
   out.p90_error = at.at("p90_error").number(0, kMostFactor);
@@ -147,10 +148,11 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   if (!s.within_node.empty()) out += fmt::format("within_node: {}\n", base::yaml_text(s.within_node));
   if (!(s.can == Capabilities())) out += capabilities_text(s.can);
   if (!(s.usual == Practice()))
-    out +=
-        fmt::format("usual: {{sequence_parallel: {}, chunk_layers: {}{}{}}}\n", s.usual.sequence_parallel,
-                    s.usual.chunk_layers, s.usual.lora_targets.empty() ? "" : ", lora_targets: " + s.usual.lora_targets,
-                    s.usual.partition_checkpoints ? ", partition_checkpoints: true" : "");
+    out += fmt::format(
+        "usual: {{sequence_parallel: {}, chunk_layers: {}{}{}}}\n", s.usual.sequence_parallel, s.usual.chunk_layers,
+        s.usual.lora_targets.empty() ? "" : ", lora_targets: " + s.usual.lora_targets,
+        std::string(s.usual.partition_checkpoints ? ", partition_checkpoints: true" : "") +
+            (s.usual.pipelined_zero > 0 ? fmt::format(", pipelined_zero: {}", s.usual.pipelined_zero) : ""));
   out += fmt::format("recompute_whole_layer: {}\n", s.recompute_whole_layer);
   if (!s.zero_gradients) out += "zero_gradients: false\n";
   out += fmt::format(
@@ -161,8 +163,9 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   out += "parameters:\n";
   for (const Parameter& p : s.parameters) out += parameter_row(p.name, p.value, unit_of(p.name), p.source) + "\n";
   if (s.fitted)
-    out += fmt::format("fitted: {{rows: {}, median_error: {}, p90_error: {}, time: {}, memory: {}}}\n", s.fitted->rows,
-                       s.fitted->median_error, s.fitted->p90_error, interval_text(s.fitted->time),
+    out += fmt::format("fitted: {{{}rows: {}, median_error: {}, p90_error: {}, time: {}, memory: {}}}\n",
+                       s.fitted->like.empty() ? "" : fmt::format("like: {}, ", base::yaml_text(s.fitted->like)),
+                       s.fitted->rows, s.fitted->median_error, s.fitted->p90_error, interval_text(s.fitted->time),
                        interval_text(s.fitted->memory));
   if (!s.sources.empty()) out += "sources:\n";
   for (const std::string& source : s.sources) out += base::yaml_row("  - " + base::yaml_quoted(source), 6) + "\n";
@@ -182,7 +185,8 @@ Stack read_stack(const base::Cursor& root) {
   s.can = read_capabilities(root.optional("can"));
   if (const base::Cursor usual = root.optional("usual"); usual.exists())
     s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000),
-               text_of(usual.optional("lora_targets")), usual.optional("partition_checkpoints").boolean(false)};
+               text_of(usual.optional("lora_targets")), usual.optional("partition_checkpoints").boolean(false),
+               static_cast<int>(usual.optional("pipelined_zero").integer(0, 1, 0))};
   s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
   s.zero_gradients = root.optional("zero_gradients").boolean(true);
   const base::Cursor overlap = root.at("overlap");

@@ -37,6 +37,9 @@ struct Practice {
   std::int64_t chunk_layers = 0;       ///< layers per chunk of interleaved stages; 0: not interleaved
   std::string lora_targets = {};       ///< products with adapters, as rows name them; empty: all of a block
   bool partition_checkpoints = false;  ///< with ZeRO, tensor parallelism and full recomputation
+  /// What ZeRO 2 and 3 are in a pipeline of theirs: 1 where parameters are gathered and gradients reduced once a step,
+  /// not for each micro-batch; 0: what they are elsewhere.
+  int pipelined_zero = 0;
   bool operator==(const Practice&) const = default;
 };
 
@@ -79,14 +82,17 @@ struct Stack {
   std::vector<std::string> sources;
   bool generic = false;  ///< represents unnamed software, by kind only
   bool own = false;      ///< one of Orrery's executors, which `orrery train` runs
-  /// Written by `calibrate --rows`: the number of runs that the numbers were fitted to, the errors with each run left
-  /// out, and the resulting range of measured over predicted (10th to 90th percentile).
+  /// Written by `calibrate --rows`: the stack that it began with, the number of runs that the numbers were fitted to,
+  /// the errors with each run left out, and the resulting range of measured over predicted (10th to 90th percentile).
   struct Fitted {
+    std::string like = {};
     std::int64_t rows = 0;
     double median_error = 0, p90_error = 0;
     Interval time, memory;
   };
   std::optional<Fitted> fitted = {};
+  /// The software whose words rows of this stack are written in: a fit has a name of its own, but is the same software.
+  [[nodiscard]] const std::string& software() const { return fitted && !fitted->like.empty() ? fitted->like : name; }
 
   [[nodiscard]] bool overlaps(plan::Stream stream) const;
   /// Whether a plan of this ZeRO stage reduces its gradients during backward.

@@ -166,7 +166,8 @@ double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, con
         continue;
       TokenExchange::Way way{base::Bytes{static_cast<double>(step.message_bytes(stage.buffers))}, base::Seconds{0}};
       if (legs[i]) way = exchange.way(*legs[i], way.across, value_size(stage, step));
-      const std::vector<int> members = schedule.groups[step.group].members(stage.representative);
+      const std::vector<int> members = pricing.devices_of(plan::axes_of(pricing.cluster(), schedule.spec),
+                                                          schedule.groups[step.group].members(stage.representative));
       exchanges += pricing.exchange_time(way.across, members, exchange.choice()).value + way.within.value;
     }
   }

@@ -2,6 +2,7 @@
 /// Prices of messages between ranks that do the same at the same time. All ranks of a stage send equal messages at
 /// once, so a message shares links with the equal messages of others, in the same node and beyond. cost/estimate/,
 /// which sums prices up, knows no links; it asks an implementation that does (sim/shared_links.h).
+#include <array>
 #include <optional>
 #include <span>
 #include <utility>
@@ -36,6 +37,8 @@ class SharedLinks {
   SharedLinks(const SharedLinks&) = delete;
   SharedLinks& operator=(const SharedLinks&) = delete;
   virtual ~SharedLinks() = default;
+  /// Where the ranks of the messages asked for next run.
+  virtual void place(const plan::MeshAxes& axes) = 0;
   [[nodiscard]] virtual base::Seconds collective(plan::CollectiveKind kind, base::Bytes message,
                                                  std::span<const int> members, plan::Stream stream, int ranks,
                                                  std::span<const double> mirrored) = 0;
@@ -54,25 +57,33 @@ struct Lockstep {
   const Pricing* pricing = nullptr;
   SharedLinks* links = nullptr;
   int ranks = 1;
+  plan::MeshAxes axes = {};  ///< where the plan's ranks run
   /// By stage, where stages mirror each other (plan/spec/stages.h): what it reduces with its image while all others do,
   /// in values. Empty: stages reduce each by itself.
   std::span<const double> mirrored = {};
 
+  /// The links, for ranks of this plan.
+  [[nodiscard]] SharedLinks& placed() const {
+    links->place(axes);
+    return *links;
+  }
   /// The same at these prices.
-  [[nodiscard]] Lockstep at(const Pricing& prices) const { return {&prices, links, ranks, mirrored}; }
+  [[nodiscard]] Lockstep at(const Pricing& prices) const { return {&prices, links, ranks, axes, mirrored}; }
   [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
                                               std::span<const int> members,
                                               plan::Stream stream = plan::Stream::tensor) const {
-    if (links && members.size() > 1) return links->collective(kind, message, members, stream, ranks, mirrored);
-    return pricing->collective_time(kind, message, members, stream);
+    if (links && members.size() > 1) return placed().collective(kind, message, members, stream, ranks, mirrored);
+    return pricing->collective_time(kind, message, pricing->devices_of(axes, members), stream);
   }
   [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,
                                             const TokenChoice& choice) const {
-    if (links && members.size() > 1) return links->exchange(message, members, choice, ranks);
-    return pricing->exchange_time(message, members, choice);
+    if (links && members.size() > 1) return placed().exchange(message, members, choice, ranks);
+    return pricing->exchange_time(message, pricing->devices_of(axes, members), choice);
   }
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const {
-    return links ? links->send(message, from, to, ranks) : pricing->send_time(message, from, to);
+    if (links) return placed().send(message, from, to, ranks);
+    const std::vector<int> ends = pricing->devices_of(axes, std::array<int, 2>{from, to});
+    return pricing->send_time(message, ends.front(), ends.back());
   }
   [[nodiscard]] base::Seconds copy_time(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const {
     return links ? links->copy(stream, bytes, accumulate, ranks) : pricing->copy_time(stream, bytes, accumulate);

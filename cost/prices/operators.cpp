@@ -69,7 +69,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.index_passes = c.get("stack.index_passes", 1);
     r.softmax_multiple = c.get("stack.softmax_multiple", r.softmax_multiple);
     r.softmax_longest = c.get("stack.softmax_longest", r.softmax_longest);
-    const double chosen = c.get("stack.untuned", 0) != 0 ? c.get("device.matmul.untuned_share", 1) : 1;
+    const double chosen = c.get("stack.untuned", 1) != 0 ? c.get("device.matmul.untuned_share", 1) : 1;
     for (double& rate : r.matmul) rate *= chosen * c.get("stack.matmul_share", 1);
     constexpr double kBest = 3;
     const double generation = c.get("stack.attention_generation", kBest);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -74,7 +75,7 @@ OpKey key_of(const models::Op& op) {
 }
 
 /// Kind, bytes, ranks, first rank within its node, first stride, extent, stream: these determine a regular group's
-/// time.
+/// time. On a torus, where groups have other forms: kind, bytes, ranks, hops, links, links for all-to-all, stream.
 using GroupKey = std::tuple<int, double, std::size_t, int, int, int, int>;
 
 struct GroupHash {
@@ -88,6 +89,23 @@ struct GroupHash {
     return h;
   }
 };
+
+bool on_torus(const clusters::Cluster& cluster) {
+  return cluster.shape && cluster.shape->node.fabric == clusters::NodeFabric::torus;
+}
+
+/// Equal groups that begin at another node have equal times: the key has the first device's index within its node.
+GroupKey key_of(const clusters::Cluster& cluster, int kind, Bytes message, std::span<const int> members, int stream) {
+  if (on_torus(cluster)) {
+    const clusters::GroupSpan span = shared_span(cluster, members);
+    const auto whole = [](double rate) { return static_cast<int>(std::lround(rate / 1e6)); };
+    return {kind,  message.value, members.size(), span.hops, whole(span.bandwidth.value), whole(span.exchange.value),
+            stream};
+  }
+  const int first = members.front() % std::max(1, cluster.devices_per_node);
+  return {kind,  message.value, members.size(), first, members[1] - members[0], members.back() - members.front(),
+          stream};
+}
 
 /// Whether autograd issues it. Among products, only forward ones read their weight transposed
 /// (models/layers/expand.cpp).
@@ -135,6 +153,7 @@ struct Pricing::Memo {
   }
   std::unordered_map<OpKey, double, OpHash> ops;
   std::unordered_map<GroupKey, double, GroupHash> messages;
+  std::map<plan::MeshAxes, std::vector<int>> placements;
 };
 
 Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
@@ -236,23 +255,16 @@ Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::
                                  plan::Stream stream) const {
   ENSURE(!members.empty(), "a collective needs members");
   if (members.size() == 1) return Seconds{memo_->communication_dispatch};
-  // Equal groups that begin at another node have equal times: the key has the first rank's index within its node.
-  const int first = members.front() % std::max(1, cluster_->devices_per_node);
-  const GroupKey key{static_cast<int>(kind),
-                     message.value,
-                     members.size(),
-                     first,
-                     members[1] - members[0],
-                     members.back() - members.front(),
-                     stream == plan::Stream::data       ? 1
-                     : stream == plan::Stream::exchange ? 2
-                                                        : 0};
+  const GroupKey key = key_of(*cluster_, static_cast<int>(kind), message, members,
+                              stream == plan::Stream::data       ? 1
+                              : stream == plan::Stream::exchange ? 2
+                                                                 : 0);
   const auto found = memo_->messages.find(key);
   if (found != memo_->messages.end()) return Seconds{found->second};
   double time = group_time(*cluster_, calibration_, kind, message, members).value;
   if (memo_->rates.gpu) {
     const double latency = std::min(time, group_time(*cluster_, calibration_, kind, Bytes{1}, members).value);
-    const bool within = cluster_->node_of(members.front()) == cluster_->node_of(members.back());
+    const bool within = on_torus(*cluster_) || cluster_->node_of(members.front()) == cluster_->node_of(members.back());
     const int beyond = within ? 0 : static_cast<int>(members.size()) - 1;
     time = memo_->as_run(kind, stream, {Seconds{latency}, Seconds{time - latency}}, beyond).total().value;
   }
@@ -286,17 +298,10 @@ Bytes Pricing::as_sent(const plan::Step& step, const plan::Buffers& buffers, mod
 Seconds Pricing::exchange_time(Bytes message, std::span<const int> members, const TokenChoice& choice) const {
   if (!memo_->rates.gpu || !memo_->two_hop || !choice.any() || members.size() < 2)
     return collective_time(plan::CollectiveKind::all_to_all, message, members, plan::Stream::exchange);
-  const int first = members.front() % std::max(1, cluster_->devices_per_node);
   constexpr std::int64_t kFirst = 3, kPrime = 1009;  // keys of token choices, distinct from those of streams
   const std::int64_t own =
       ((choice.experts * kPrime + choice.chosen) * kPrime + choice.groups) * kPrime + choice.groups_chosen + kFirst;
-  const GroupKey key{-2,
-                     message.value,
-                     members.size(),
-                     first,
-                     members[1] - members[0],
-                     members.back() - members.front(),
-                     static_cast<int>(own % std::numeric_limits<int>::max())};
+  const GroupKey key = key_of(*cluster_, -2, message, members, static_cast<int>(own % std::numeric_limits<int>::max()));
   const auto found = memo_->messages.find(key);
   if (found != memo_->messages.end()) return Seconds{found->second};
   const double time = two_hops(collective_network(*cluster_, calibration_), shared_span(*cluster_, members),
@@ -314,9 +319,18 @@ Pricing::Boundary Pricing::boundary(Bytes message, int tensor, bool whole, bool 
   return {Bytes{message.value / tensor}, collective_time(plan::CollectiveKind::all_gather, message, group)};
 }
 
+std::vector<int> Pricing::devices_of(const plan::MeshAxes& axes, std::span<const int> ranks) const {
+  std::vector<int> out(ranks.begin(), ranks.end());
+  if (!axes.placed()) return out;
+  const auto [known, fresh] = memo_->placements.try_emplace(axes);
+  if (fresh) known->second = plan::devices_of(*cluster_, axes);
+  for (int& rank : out) rank = known->second[static_cast<std::size_t>(rank)];
+  return out;
+}
+
 Seconds Pricing::send_time(Bytes message, int from, int to) const {
-  const int per_node = std::max(1, cluster_->devices_per_node);
-  const GroupKey key{-1, message.value, 2, from % per_node, to - from, 0, 0};
+  const std::array<int, 2> ends = {from, to};
+  const GroupKey key = key_of(*cluster_, -1, message, ends, 0);
   const auto found = memo_->messages.find(key);
   if (found != memo_->messages.end()) return Seconds{found->second};
   const double time = message_time(*cluster_, calibration_, message, from, to).value + memo_->communication_dispatch;

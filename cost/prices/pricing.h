@@ -26,6 +26,7 @@
 #include "cost/parameters/stack.h"
 #include "models/operators/op.h"
 #include "plan/schedule/schedule.h"
+#include "plan/spec/placement.h"
 
 namespace orrery::cost {
 
@@ -56,7 +57,7 @@ class Pricing {
   [[nodiscard]] base::Seconds message_host_time(int ranks, bool pipelined) const;
 
   /// `message` as in Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`: the
-  /// group's ranks; other groups of the same shape are assumed to run at the same time through the same NICs. On the
+  /// group's devices; other groups of the same shape are assumed to run at the same time through the same NICs. On the
   /// data stream the stack may reach a smaller share of the network (stack.data_share) and gather a layer's parameters
   /// tensor by tensor (stack.gather_messages).
   [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
@@ -79,6 +80,8 @@ class Pricing {
   [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,
                                             const TokenChoice& choice) const;
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
+  /// The devices of some of a plan's ranks: the same numbers, unless the plan is placed on a torus.
+  [[nodiscard]] std::vector<int> devices_of(const plan::MeshAxes& axes, std::span<const int> ranks) const;
   [[nodiscard]] base::Seconds send_time(const plan::Step& step, const plan::Buffers& buffers, int from, int to) const;
 
   /// A copy between a rank's memories (cost/network/copies.h), while the other ranks of its node copy too, or with the

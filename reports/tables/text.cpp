@@ -74,6 +74,7 @@ std::string plan_text(const cost::SearchResult& result, const Table& plans, cons
 
 std::string prediction_text(const cost::Prediction& prediction, const TableStyle& style) {
   std::string out = heading(wrapped(plan::describe(prediction.spec), style.width, 2), style);
+  if (!prediction.on_torus.empty()) out += wrapped("Ranks: " + prediction.on_torus + ".", style.width, 2) + "\n\n";
   out += figures(summary_table(prediction), style);
   out += "\n" + text_of(breakdown_table(prediction.breakdown), style);
   if (!prediction.memory.empty())

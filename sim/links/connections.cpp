@@ -5,6 +5,7 @@
 
 #include "base/index.h"
 #include "clusters/rings.h"
+#include "clusters/torus.h"
 
 namespace orrery::sim {
 
@@ -66,7 +67,9 @@ Connections::Connections(const Fabric& fabric, const clusters::Cluster& cluster,
       cluster_(cluster),
       traffic_(traffic),
       number_(at(fabric.directions()), -1),
-      count_(at(fabric.directions()), 0) {}
+      count_(at(fabric.directions()), 0) {
+  if (cluster.shape && cluster.shape->node.fabric == clusters::NodeFabric::torus) torus_ = clusters::torus_of(cluster);
+}
 
 void Connections::hop(int a, int b, int way, int connections) {
   route_.clear();
@@ -151,8 +154,29 @@ void Connections::rings_over_nodes(const Nodes& nodes, Wired& wired) {
   }
 }
 
+bool Connections::along_torus(const std::vector<int>& devices, Wired& wired) {
+  const std::optional<clusters::TorusGroup> group = clusters::torus_group(*torus_, devices);
+  if (!group) return false;
+  wired.connections = 0;
+  for (const clusters::TorusSide& side : group->sides) {
+    wired.connections += side.links();
+    const std::size_t d = at(side.dimension);
+    for (const int device : devices) {
+      std::vector<int> next = torus_->place(device);
+      next[d] += side.stride;
+      if (next[d] > side.last() && !side.wraps()) continue;  // the end of a line
+      next[d] %= side.extent;
+      const int other = torus_->device(next);
+      hop(device, other, 0, 1);
+      hop(other, device, 0, 1);
+    }
+  }
+  return true;
+}
+
 void Connections::add_rings(const std::vector<int>& devices, Communicator& c) {
   Wired& wired = c.wired(Wiring::rings);
+  if (torus_ && devices.size() > 1 && along_torus(devices, wired)) return end(wired);
   const Nodes nodes = by_node(cluster_, devices);
   if (devices.size() > 1) {
     if (const auto* orders = channels(nodes)) {

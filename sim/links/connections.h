@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "clusters/build.h"
 #include "clusters/host_paths.h"
 
 #include "sim/links/traffic.h"
@@ -19,7 +20,8 @@ class Connections {
   /// one connection per channel that clusters/rings.h finds; in another node, one from each device to the next. Over
   /// several nodes, one per NIC of the members in the fullest node: connection k enters a node at member k, passes all
   /// members and leaves from the one before k to the device at the same position in the next node, so each member sends
-  /// to the network once. If all nodes have direct links and the same members, one per channel again.
+  /// to the network once. If all nodes have direct links and the same members, one per channel again. On a torus, one
+  /// for each link on which a member sends: along each dimension to the neighbours in the group.
   void add_rings(const std::vector<int>& devices, Communicator& c);
   /// NCCL's double binary tree over nodes: each connection of the rings (so each NIC) has both trees, starting at the
   /// member where its ring enters; the rest of a node hangs from that member as a chain. Sets the uses of trees, for
@@ -43,6 +45,8 @@ class Connections {
   [[nodiscard]] const std::vector<std::vector<int>>* channels(const Nodes& nodes);
   void ring_in_node(const std::vector<int>& devices, Wired& wired);
   void rings_over_nodes(const Nodes& nodes, Wired& wired);
+  /// False if the group has no such form.
+  bool along_torus(const std::vector<int>& devices, Wired& wired);
   void rings_of_channels(const Nodes& nodes, const std::vector<std::vector<int>>& orders, Wired& wired);
 
   const Fabric& fabric_;
@@ -51,6 +55,7 @@ class Connections {
   std::vector<int> number_, count_;  // by direction
   std::vector<int> touched_, route_;
   std::optional<clusters::HostPaths> hosts_;
+  std::optional<clusters::Torus> torus_;  ///< none: the cluster is no torus
   std::map<std::pair<bool, std::vector<int>>, std::vector<std::vector<int>>> channels_;  // by positions
 };
 

@@ -46,6 +46,12 @@ const Fabric& EqualGroups::fabric() const {
   return *fabric_;
 }
 
+void EqualGroups::place(const plan::MeshAxes& axes) {
+  if (axes == axes_) return;
+  axes_ = axes;
+  placement_ = axes.placed() ? placements_.emplace(axes, static_cast<int>(placements_.size()) + 1).first->second : 0;
+}
+
 double EqualGroups::capacity(const Direction& d) const {
   return cost::shared_capacity(pricing_.calibration(), d.kind, base::BytesPerSecond{d.bandwidth}).value;
 }
@@ -62,7 +68,8 @@ std::optional<int> EqualGroups::form_of(std::span<const int> members, int ranks,
   if (!pair && !has_one_stride(members)) return std::nullopt;
   const int per_node = std::max(1, cluster_.devices_per_node);
   const int first = members.front(), stride = members[1] - first, n = static_cast<int>(members.size());
-  const Numbers key{{first % per_node, stride, n, beside_of(members, ranks, talk), talk == Talk::ring, pair}};
+  const Numbers key{
+      {first % per_node, stride, n, beside_of(members, ranks, talk), talk == Talk::ring, pair + 2 * placement_}};
   if (const auto found = numbers_.find(key); found != numbers_.end()) return found->second;
   std::optional<GroupForm> form = form_alone(members, ranks, talk);
   if (!form) return std::nullopt;
@@ -99,11 +106,12 @@ GroupForm EqualGroups::copies_alone(plan::Stream stream, int first, int ranks) c
 int EqualGroups::beside_of(std::span<const int> members, int ranks, Talk talk) const {
   const bool pair = talk == Talk::pair;
   const int first = members.front(), extent = pair ? 1 : (members[1] - first) * static_cast<int>(members.size());
-  const bool within = cluster_.node_of(first) == cluster_.node_of(members.back());
+  const bool within = placement_ == 0 && cluster_.node_of(first) == cluster_.node_of(members.back());
   return std::max(extent, std::min(ranks, within && !pair ? std::max(1, cluster_.devices_per_node) : kNeighbourhood));
 }
 
-/// A group and its equals among these ranks: from the first one's block on, as a group of a stage is one of its first.
+/// Devices of a group and of its equals among these ranks: from the first one's block on, as a group of a stage is one
+/// of its first.
 std::vector<std::vector<int>> EqualGroups::equals_of(std::span<const int> members, int ranks, Talk talk) const {
   const bool pair = talk == Talk::pair;
   const int first = members.front(), stride = members[1] - first, n = static_cast<int>(members.size());
@@ -113,7 +121,7 @@ std::vector<std::vector<int>> EqualGroups::equals_of(std::span<const int> member
     for (int k = 0; k < (pair ? 1 : std::min({stride, ranks, kNeighbourhood})); ++k) {
       std::vector<int> devices;
       for (int i = 0; i < n; ++i) devices.push_back(first + block + k + i * stride);
-      if (*std::ranges::max_element(devices) < cluster_.size()) out.push_back(std::move(devices));
+      if (*std::ranges::max_element(devices) < cluster_.size()) out.push_back(devices_of(devices));
     }
   return out;
 }
@@ -128,12 +136,12 @@ bool EqualGroups::mirrors(std::span<const int> members, int ranks, std::span<con
 int EqualGroups::mirrored_form_of(std::span<const int> members, int ranks, std::span<const double> by_stage) {
   const int n = static_cast<int>(members.size()) / 2, stride = n > 1 ? members[1] - members[0] : 1;
   const int stages = static_cast<int>(by_stage.size()), own = members.front() / ranks;
-  std::int64_t sizes = stages;
+  std::int64_t sizes = stages * 31 + placement_;
   for (const double values : by_stage) sizes = sizes * 31 + std::llround(values);
   const Numbers key{{-2, members.front(), stride, n, ranks, sizes}};
   if (const auto found = numbers_.find(key); found != numbers_.end()) return found->second;
   GroupForm form;
-  form.groups.emplace_back(members.begin(), members.end());
+  form.groups.push_back(devices_of(members));
   form.beside.push_back(1);
   for (int stage = 0; stage < stages / 2; ++stage)
     for (int block = 0; block + stride * n <= ranks; block += stride * n)
@@ -142,7 +150,7 @@ int EqualGroups::mirrored_form_of(std::span<const int> members, int ranks, std::
         for (const int of : {stage, stages - 1 - stage})
           for (int i = 0; i < n; ++i) devices.push_back(of * ranks + block + k + i * stride);
         if (std::ranges::is_permutation(devices, members)) continue;
-        form.groups.push_back(std::move(devices));
+        form.groups.push_back(devices_of(devices));
         form.beside.push_back(std::min(1.0, by_stage[at(stage)] / by_stage[at(own)]));
       }
   prepare(form);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -71,6 +72,14 @@ class EqualGroups {
   /// `pricing` must outlive this. Of a cluster with devices on links.
   explicit EqualGroups(const cost::Pricing& pricing) : pricing_(pricing), cluster_(pricing.cluster()) {}
 
+  /// From now on ranks run on these devices.
+  void place(const plan::MeshAxes& axes);
+  /// A number of the placement; 0: in the order of devices.
+  [[nodiscard]] int placement() const { return placement_; }
+  [[nodiscard]] std::vector<int> devices_of(std::span<const int> members) const {
+    return pricing_.devices_of(axes_, members);
+  }
+
   /// The number of the form that a group of a stage of `ranks` ranks has, with its equals among them; nothing for a
   /// group without one stride.
   [[nodiscard]] std::optional<int> form_of(std::span<const int> members, int ranks, Talk talk);
@@ -115,6 +124,9 @@ class EqualGroups {
   const cost::Pricing& pricing_;
   const clusters::Cluster& cluster_;
   mutable std::unique_ptr<const Fabric> fabric_;
+  plan::MeshAxes axes_;
+  int placement_ = 0;  ///< number of axes_
+  std::map<plan::MeshAxes, int> placements_;
   std::vector<GroupForm> forms_;
   std::unordered_map<Numbers, int, NumbersHash> numbers_;
 };

@@ -406,6 +406,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   const auto usual = cost::spread_of(intervals, like, true);
   const cost::Spread otherwise = usual.value_or(cost::Spread{{}, true, {0.7, 1.5}, {0.8, 1.25}, 0});
   cost::Stack::Fitted fitted;
+  fitted.like = like.software();
   fitted.rows = static_cast<std::int64_t>(out.used);
   fitted.median_error = left_out.empty() ? 0 : rounded(out.left_one_out.median);
   fitted.p90_error = left_out.empty() ? 0 : rounded(out.left_one_out.p90);

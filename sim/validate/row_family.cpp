@@ -14,13 +14,16 @@ namespace orrery::sim {
 
 namespace {
 
-constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
+constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000, kPalmVocab = 256000;
 
 constexpr FamilyWord kFamilies[] = {
     {"gpt", "gpt", "", kGptVocab},
     {"gpt (MPT)", "gpt", "bias: false\n", kGptVocab},
     {"bert", "bert", "", kBertVocab},
     {"llama", "llama", "", kLlamaVocab},
+    // Chowdhery et al. 2022, sections 2 and 2.1: SwiGLU, both halves of a block at once behind one norm, one head of
+    // keys and values, heads of 256 columns, rotation, tables shared, no biases
+    {"palm", "llama", "normalisation: layer_norm\nparallel: true\nshared_norm: true\n", kPalmVocab, 1, 256, true},
 };
 
 /// Null if there is none.
@@ -63,6 +66,12 @@ const FamilyWord& family_of(const Setup& s, std::vector<std::string>& notes) {
   const FamilyWord& like = *named(is_gated(s) ? "llama" : "gpt");
   notes.push_back(fmt::format("family '{}' is treated as {}", s.family, like.family));
   return like;
+}
+
+std::int64_t copied_groups(std::int64_t groups, std::int64_t tensor, std::vector<std::string>& notes) {
+  if (groups >= tensor || tensor % groups != 0) return groups;
+  notes.push_back("heads of keys and values copied to the tensor ranks that share them");
+  return tensor;
 }
 
 }  // namespace orrery::sim

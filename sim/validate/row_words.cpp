@@ -212,6 +212,15 @@ void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::P
          "16 tensor ranks however few rows it has; one digit"});
 }
 
+void take_tuning(const Setup& s, std::vector<cost::Parameter>& numbers, std::vector<std::string>& notes) {
+  const bool submitted = says(small_letters(s.source), "mlperf");
+  const bool own = says(small_letters(s.stack + " " + s.framework), "primus");  // AMD-AGI/Primus, Primus-Turbo
+  if (!submitted && !own) return;
+  numbers.push_back({"stack.untuned", 0, cost::Unit::number, "the row's words"});
+  if (small_letters(s.gpu_type).find("mi") == 0)
+    notes.push_back("products tuned for their shapes, as in AMD's submissions and software");
+}
+
 void take_framework_memory(const Setup& s, const std::string& stack, cost::MemoryRecipe& recipe,
                            std::vector<std::string>& notes) {
   const std::string precision = small_letters(s.precision), framework = small_letters(s.framework);

@@ -55,6 +55,9 @@ void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost
 /// sums in 16 bits, OLMo in fp32. On a network that the row calls slow, layers of a pipeline wait for each tensor rank.
 void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::Parameter>& numbers);
 
+/// Whether a vendor tuned the run's products for their shapes: in its submissions to MLPerf, and in its own software.
+void take_tuning(const Setup& s, std::vector<cost::Parameter>& numbers, std::vector<std::string>& notes);
+
 /// What a run's framework keeps by its recipes, beside what its stack, called `stack`, says: NVIDIA's recipes of NeMo
 /// and Megatron Bridge add gradients up in bf16, keep weights in fp8, and put some layers' activations on the host; the
 /// modules that a row says are recomputed keep no results.

@@ -462,7 +462,13 @@ std::string unscorable(const Setup& s) {
                                                  {"global_batch", s.batch.has_value()},
                                                  {"gpu_type", !s.gpu_type.empty()}};
   for (const auto& [key, given] : needed)
-    if (!given) return fmt::format("it does not state {}", key);
+    if (!given) {
+      const bool of_model =
+          std::string_view(key) == "layers" || std::string_view(key) == "hidden" || std::string_view(key) == "heads";
+      const bool named = of_model && !s.model.empty();
+      return fmt::format("it does not state {}{}", key,
+                         named ? fmt::format(", and its model '{}' is none of the catalogue's", s.model) : "");
+    }
   return {};
 }
 

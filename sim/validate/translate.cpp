@@ -114,9 +114,12 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   if (!s.vocab) notes.push_back(fmt::format("vocabulary of {}", family.vocab));
   const std::int64_t vocab = s.vocab.value_or(family.vocab);
   text += fmt::format("vocab: {}\n", cuts_vocabulary(stack) ? vocab / *s.tensor * *s.tensor : vocab);
-  if (s.tied_embeddings) text += fmt::format("tied_embeddings: {}\n", *s.tied_embeddings);
-  if (s.kv_heads) text += fmt::format("kv_heads: {}\n", *s.kv_heads);
-  if (s.head_dim && !s.latent_kv) text += fmt::format("head_dim: {}\n", *s.head_dim);
+  if (s.tied_embeddings || family.tied)
+    text += fmt::format("tied_embeddings: {}\n", s.tied_embeddings.value_or(family.tied));
+  if (const std::int64_t groups = s.kv_heads.value_or(family.kv_heads); groups > 0)
+    text += fmt::format("kv_heads: {}\n", copied_groups(groups, *s.tensor, notes));
+  if (const std::int64_t columns = s.head_dim.value_or(family.head_dim); columns > 0 && !s.latent_kv)
+    text += fmt::format("head_dim: {}\n", columns);
   if (s.ffn_hidden)
     text += fmt::format("ffn_hidden: {}\n", *s.ffn_hidden);
   else if (mixed) {
@@ -394,7 +397,7 @@ std::optional<std::int64_t> Translator::larger_memory(const Setup& s, const Subj
 }
 
 /// Software that stands in lends what it does, not what its own runs reached: products are no faster than unknown
-/// software's, nor tuned.
+/// software's.
 void Translator::take_unknown_rate(const Setup& s, const cost::Stack& stack,
                                    std::vector<cost::Parameter>& numbers) const {
   constexpr const char* kRate = "stack.matmul_share";
@@ -403,8 +406,6 @@ void Translator::take_unknown_rate(const Setup& s, const cost::Stack& stack,
   const double rate = cost::number_of(*unknown, kRate, 1);
   if (rate < cost::number_of(stack, kRate, 1))
     numbers.push_back({kRate, rate, cost::Unit::number, "unknown software's"});
-  constexpr const char* kUntuned = "stack.untuned";
-  numbers.push_back({kUntuned, cost::number_of(*unknown, kUntuned, 0), cost::Unit::number, "unknown software's"});
 }
 
 Setup Translator::completed(const Setup& row) const {
@@ -563,6 +564,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     }
   }
   take_messages(s, *stack, own_numbers);
+  take_tuning(s, own_numbers, notes);
   std::set<std::string> stated;
   for (const cost::Parameter& p : own_numbers) stated.insert(p.name);
   if (stands_in) take_unknown_rate(s, *stack, own_numbers);
@@ -572,7 +574,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   if (const cost::Stack* code = stack_named(kTransformers); code && runs_transformers(s, *stack))
     cost::take_model_code(code->memory, own.memory);
   take_optimizer(s, own.memory, own_numbers);
-  take_framework_memory(s, stack->name, own.memory, notes);
+  take_framework_memory(s, stack->software(), own.memory, notes);
   if (own.memory.loss_copies == 0)
     own_numbers.push_back({"stack.loss_passes", 1, cost::Unit::number, "no copy of the logits in fp32"});
   if (!scatters)

@@ -177,6 +177,13 @@ void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spe
     spec.mesh.sequence_parallel = true;
     notes.push_back(fmt::format("sequence parallelism, as {} usually has it", stack.name));
   }
+  constexpr int kWholeGradients = 2;  // from this stage on gradients are partitioned
+  if (spec.mesh.pipeline > 1 && usual.pipelined_zero > 0 && spec.states.zero_stage >= kWholeGradients) {
+    spec.states.zero_stage = usual.pipelined_zero;
+    notes.push_back(
+        fmt::format("ZeRO {} in a pipeline: parameters are gathered and gradients reduced once, as {} does it",
+                    spec.states.zero_stage, stack.name));
+  }
   const bool parts = s.partition_checkpoints.value_or(usual.partition_checkpoints && spec.states.zero_stage > 0);
   spec.recomputation.partition_checkpoints =
       parts && spec.mesh.tensor > 1 && spec.recomputation.what == plan::Recompute::full && !spec.mesh.sequence_parallel;

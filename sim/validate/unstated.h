@@ -20,7 +20,8 @@ void take_arithmetic(Setup& setup);
 /// heads of 128 columns, or of 64.
 void take_shape(Setup& setup, const std::vector<models::Model>& catalogue);
 
-/// Fills sequence parallelism and chunks of stages from the stack's usual practice.
+/// Fills sequence parallelism, checkpoints and chunks of stages from the stack's usual practice, which also says what
+/// ZeRO is in a pipeline.
 void take_practice(const Setup& setup, const cost::Stack& stack, plan::PlanSpec& spec, std::vector<std::string>& notes);
 
 /// Fills in the recomputation of its source's own recipe where a row leaves it open.

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "plan/spec/placement.h"
 #include "sim/search/share_out.h"
 #include "sim/validate/which_plan.h"
 
@@ -52,6 +53,9 @@ cost::ValidatedRow described(const Row& row, const Case& one, const cost::Interv
   out.measured_s = row.measured.seconds;
   out.measured_bytes = row.measured.memory_bytes;
   out.notes = one.subject.notes;
+  if (const std::string places = plan::placement_text(one.subject.plan.cluster(), one.subject.plan.spec());
+      !places.empty())
+    out.notes.push_back("ranks placed: " + places);
   out.out_of_memory = row.setup.kind == kOutOfMemory;
   out.evidence = cost::basis_of(intervals, stack, one.subject.stands_in);
   out.evidence_text = cost::basis_text(intervals, stack, several_nodes(one), one.subject.stands_in, setting_of(one));

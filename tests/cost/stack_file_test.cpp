@@ -16,7 +16,7 @@ host_inline: false
 zero_gradients: false
 with_zero_3: deepspeed
 within_node: theirs
-usual: {sequence_parallel: true, chunk_layers: 3}
+usual: {sequence_parallel: true, chunk_layers: 3, pipelined_zero: 1}
 can: {zero_stages: [0, 2], pipeline: false, gpipe: false, recompute_layers: false, flash_from: hopper}
 recompute_whole_layer: true
 overlap: {tensor: false, data: true, pipeline: false, gradients: true, whole_gradients: true}
@@ -26,7 +26,8 @@ memory: {reported: reserved, loss_copies: 2, keeps_gathered: true, gathers_rows:
 parameters:
   stack.host_op_time: {value: 61.5 us, source: "a \"test\""}
   stack.matmul_share: {value: 0.8125, source: b}
-fitted: {rows: 16, median_error: 0.04, p90_error: 0.2, time: {low: 0.9, high: 1.25}, memory: {low: 0.95, high: 1.1}}
+fitted: {like: theirs, rows: 16, median_error: 0.04, p90_error: 0.2, time: {low: 0.9, high: 1.25},
+  memory: {low: 0.95, high: 1.1}}
 sources: [somebody]
 )";
 
@@ -41,7 +42,7 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   EXPECT_EQ(again->by_zero[3], "deepspeed");
   EXPECT_EQ(again->within_node, "theirs");
   EXPECT_EQ(again->can, stack->can);
-  EXPECT_EQ(again->usual, (Practice{true, 3}));
+  EXPECT_EQ(again->usual, (Practice{true, 3, "", false, 1}));
   EXPECT_EQ(again->can.zero_stages, (std::vector<int>{0, 2}));
   EXPECT_EQ(again->can.pipelined_zero_stages, (std::vector<int>{0, 2})) << "not stated: as without a pipeline";
   EXPECT_EQ(again->can.flash_from, clusters::Architecture::hopper);
@@ -59,6 +60,7 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   EXPECT_EQ(again->memory.fragmentation, 0.25);
   ASSERT_TRUE(again->fitted.has_value());
   EXPECT_EQ(again->fitted->rows, 16);
+  EXPECT_EQ(again->software(), "theirs");
   EXPECT_EQ(again->fitted->time, (Interval{0.9, 1.25}));
 }
 

@@ -84,6 +84,13 @@ TEST(SimulateJson, HoldsThePromisedKeys) {
   EXPECT_EQ(out["memory_by_stage_bytes"].size(), 4U);
 }
 
+TEST(SimulateJson, SaysWhereATorussDevicesRunTheRanks) {
+  cost::Prediction p = sample::prediction();
+  EXPECT_FALSE(simulate_json(p).contains("on_torus"));
+  p.on_torus = "tensor 4 on 4 x 1, of a torus of 4 x 4";
+  EXPECT_EQ(simulate_json(p).at("on_torus"), p.on_torus);
+}
+
 TEST(SavedPrediction, IsReadBackAsItWasWritten) {
   const cost::Prediction p = sample::prediction();
   const json written = simulate_json(p);

@@ -64,8 +64,8 @@ base::Result<SavedPlan> load_saved(const Catalog& catalog, const std::string& na
   const Cursor row = searched ? result.at("plans").items().front() : result;
   auto loaded = load_plan_in(catalog, document, row.at(searched ? "plan" : "plan_file"));
   if (!loaded) return base::fail(loaded.error());
-  SavedPlan out{std::move(*loaded), {}, {}, {}};
-  out.saved = read_row(row, out.loaded.plan.spec());
+  reports::SavedPrediction saved = read_row(row, loaded->plan.spec());
+  SavedPlan out{std::move(*loaded), std::move(saved), {}, {}};
   if (searched) {
     out.search_heading = heading_of(out.loaded, intervals, {});
     out.search = read_plans(result, out.search_heading);

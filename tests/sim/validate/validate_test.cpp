@@ -218,13 +218,63 @@ TEST(Validation, TakesTheProductsOfAStandInForNoFasterThanUnknownSoftwares) {
     for (cost::Parameter& p : stack.parameters)
       if (stack.name == "megatron-2021" && p.name == "stack.matmul_share") p.value = of_unknown / 2;
   EXPECT_EQ(rate("megatron-kwai"), of_unknown / 2) << "nor faster than it was itself";
-  const auto untuned = [&](const std::string& stack) {
-    const auto subject = Translator(known).translate(rows(changed("megatron-2021", stack)).front().setup);
-    return subject ? cost::number_of(subject->pricing->stack(), "stack.untuned", 0) : -1;
+}
+
+TEST(ARow, WithoutItsShapeSaysWhichModelIsUnknown) {
+  EXPECT_THAT(unscorable(rows(changed("  layers: 24\n", "  model: Nobody 9B\n"))[0].setup),
+              HasSubstr("layers, and its model 'Nobody 9B' is none of the catalogue's"));
+  EXPECT_EQ(unscorable(rows(changed("  layers: 24\n", ""))[0].setup), "it does not state layers");
+  EXPECT_EQ(unscorable(rows(changed("  gpus: 16\n", "  model: Nobody 9B\n"))[0].setup), "it does not state gpus");
+}
+
+TEST(ARow, OfPalmHasItsBlock) {
+  const auto subject = Translator(library()).translate(rows(changed("family: gpt", "family: palm")).front().setup);
+  ASSERT_TRUE(subject) << base::render(subject.error(), false);
+  const models::Model& model = *subject->model;
+  EXPECT_EQ(model.head_dim, 256);
+  EXPECT_EQ(model.kv_heads, 2) << "one, of which each tensor rank has a copy";
+  EXPECT_TRUE(model.tied_embeddings);
+}
+
+TEST(ZeroInAPipeline, GathersOnceWhereItsSoftwareDoes) {
+  Library known = library();
+  known.stacks.push_back(testing::stack("torchtitan-2024"));
+  const auto stage = [&](const std::string& pipeline, const std::string& data) {
+    std::string text = changed("megatron-2021", "torchtitan-2024\n  zero_stage: 3");
+    text.replace(text.find("pp: 2"), 5, "pp: " + pipeline);
+    text.replace(text.find("dp: 4"), 5, "dp: " + data);
+    const auto subject = Translator(known).translate(rows(text).front().setup);
+    return subject ? subject->plan.spec().states.zero_stage : -1;
   };
-  EXPECT_EQ(untuned("megatron-kwai"), 1) << "nobody tried its products";
-  EXPECT_EQ(untuned("a-loop"), 1);
-  EXPECT_EQ(untuned("megatron-2021"), 0) << "its numbers are of its own runs";
+  EXPECT_EQ(stage("2", "4"), 1);
+  EXPECT_EQ(stage("1", "8"), 3);
+}
+
+TEST(AFittedStack, ReadsItsSoftwaresWords) {
+  Library known = library();
+  known.stand_in = testing::stack("megatron-core");
+  known.stand_in->name = "ours";
+  const std::string text = changed("megatron-2021", "whose\n  framework: NeMo 25.04");
+  const auto bytes = [&] {
+    const auto subject = Translator(known).translate(rows(text).front().setup);
+    return subject ? subject->pricing->stack().memory.gradient_bytes : -1;
+  };
+  EXPECT_NE(bytes(), 2) << "else the test says nothing";
+  known.stand_in->fitted.emplace().like = "megatron-core";
+  EXPECT_EQ(bytes(), 2) << "NVIDIA's recipes add gradients up in bf16";
+}
+
+TEST(Products, AreTunedOnlyWhereAVendorRanThem) {
+  Library known = library();
+  known.stacks.push_back(testing::stack("generic-eager"));
+  const auto untuned = [&](const std::string& from, const std::string& to) {
+    const auto subject = Translator(known).translate(rows(changed(from, to)).front().setup);
+    return subject ? cost::number_of(subject->pricing->stack(), "stack.untuned", 1) : -1;
+  };
+  EXPECT_EQ(untuned("megatron-2021", "megatron-2021"), 1) << "its runs were of NVIDIA's devices";
+  EXPECT_EQ(untuned("megatron-2021", "a-loop"), 1);
+  EXPECT_EQ(untuned("megatron-2021", "primus-megatron"), 0);
+  EXPECT_EQ(untuned("source: ", "source: MLPerf Training, "), 0);
 }
 
 // Fine-tuning often has parameters, gradients and moments in 16 bits alone: two bytes each instead of two, four, four

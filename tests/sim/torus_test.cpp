@@ -1,0 +1,81 @@
+// Plans on a torus: where their ranks run, and what that is worth.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cost/estimate/estimate.h"
+#include "cost/parameters/habits.h"
+#include "plan/spec/placement.h"
+#include "sim/shared_links.h"
+#include "sim/simulate.h"
+#include "tests/sim/small_clusters.h"
+
+namespace orrery::sim {
+namespace torus_test {
+
+std::shared_ptr<const clusters::Cluster> torus_of_hosts() {
+  const std::string text =
+      "name: small\ndevice: tpu-v4\nnode:\n  devices: 4\n"
+      "  fabric: {kind: torus, name: ici, block: [2, 2, 1], link_bandwidth: 50 GB/s, latency: 1 us}\n"
+      "  host: {cpu: amd, sockets: 1, memory_bandwidth: 200 GB/s}\n"
+      "  pcie: {switches: 0, bandwidth: 15.75 GB/s, latency: 0.4 us}\n"
+      "fabric: {kind: torus, dims: [4, 4, 6]}\nstack: maxtext\nsources: [\"test\"]\n";
+  const auto read = clusters::parse_cluster(text, "small.yaml", clusters::testing::from_catalog);
+  if (!read) throw std::runtime_error(base::render(read.error(), false));
+  return std::make_shared<clusters::Cluster>(*read);
+}
+
+plan::Plan plan_on(std::shared_ptr<const clusters::Cluster> cluster, int data, int tensor) {
+  models::Model model = samples::tiny_gpt(4, 3072);
+  model.heads = model.kv_heads = 24;
+  model.head_dim = model.hidden / 24;
+  model.max_sequence = 2048;
+  plan::PlanSpec spec;
+  spec.mesh.data = data, spec.mesh.tensor = tensor, spec.states.zero_stage = 3;
+  spec.shape.batch = data, spec.shape.sequence = 2048, spec.numerics.vocab_multiple = 1;
+  auto made = plan::make_plan(std::make_shared<models::Model>(std::move(model)), std::move(cluster), spec);
+  ENSURE(made.has_value(), "{}", base::render(made.error(), false));
+  return std::move(*made);
+}
+
+double replayed(const plan::Plan& plan, const cost::Pricing& pricing, std::vector<int> devices) {
+  const plan::Schedule schedule = cost::lower_for(plan, pricing.stack());
+  const JobInCompany job{&plan, &schedule, &pricing, std::move(devices)};
+  return simulate(std::span(&job, 1)).front().prediction.step_time_s;
+}
+
+TEST(PlanOnATorus, RunsWhereACompilerPutsItsAxes) {
+  const auto cluster = torus_of_hosts();
+  const plan::Plan plan = plan_on(cluster, 8, 12);
+  // No dimensions multiply to 12, so tensor has the longest whole one and half of another; replicas take what is left.
+  EXPECT_EQ(plan::placement_text(*cluster, plan.spec()),
+            "tensor 12 on 2 x 1 x 6, replicas 8 on 2 x 4 x 1, of a torus of 4 x 4 x 6");
+  const cost::Pricing pricing(cluster, testing::stack_that_overlaps(false));
+  std::vector<int> in_order(96);
+  for (int rank = 0; rank < 96; ++rank) in_order[static_cast<std::size_t>(rank)] = rank;
+  const double placed = simulate(plan, pricing).prediction.step_time_s;
+  EXPECT_DOUBLE_EQ(placed, replayed(plan, pricing, plan::devices_of(*cluster, plan::axes_of(*cluster, plan.spec()))));
+  EXPECT_LT(placed, 0.9 * replayed(plan, pricing, in_order));
+}
+
+TEST(PlanOnATorus, IsEstimatedAsItIsReplayed) {
+  const auto cluster = torus_of_hosts();
+  const cost::Pricing pricing(cluster, testing::stack_that_overlaps(false));
+  for (const auto& [data, tensor] : {std::pair{8, 12}, {24, 4}, {16, 6}, {4, 24}, {96, 1}}) {
+    const plan::Plan plan = plan_on(cluster, data, tensor);
+    cost::Estimator estimator(std::make_shared<models::Model>(plan.model()), pricing, shared_links(pricing));
+    EXPECT_NEAR(estimator.time(plan).step_time / simulate(plan, pricing).prediction.step_time_s, 1, 0.02)
+        << data << " x " << tensor;
+  }
+}
+
+TEST(PlanElsewhere, RunsInTheOrderOfDevices) {
+  const auto cluster = testing::make({});
+  plan::PlanSpec spec;
+  spec.mesh.data = 2, spec.mesh.tensor = 2;
+  EXPECT_FALSE(plan::axes_of(*cluster, spec).placed());
+  EXPECT_TRUE(plan::devices_of(*cluster, plan::axes_of(*cluster, spec)).empty());
+  EXPECT_EQ(plan::placement_text(*cluster, spec), "");
+}
+
+}  // namespace torus_test
+}  // namespace orrery::sim

@@ -73,12 +73,12 @@ class Session {
   Session(const RunParts& run, RunData data, const std::vector<Fault>& faults)
       : run_(run),
         before_(memory_now(nullptr)),
+        beginning_(run_, trainer_, context_),
         trainer_(run.plan, run.training, run.schedule, run.backend, run.transport, run.waiter, std::move(data.batches),
                  executor_options(run), std::move(data.held_out)),
         context_{run.schedule, trainer_.executor().arena(), run.backend, run.transport},
         faults_(faults, context_),
         guards_(context_, run.options.guards, run.options.threads),
-        beginning_(run_, trainer_, context_),
         records_(run_, trainer_, guards_),
         checkpoints_(context_, run.options.directory / kCheckpoints, run.options.keep,
                      {run.options.checkpoint_every, run.options.checkpoint_interval},
@@ -201,12 +201,12 @@ class Session {
   }
 
   const RunParts run_;
-  MemoryNow before_;  ///< before the arena was allocated
+  MemoryNow before_;        ///< before the arena was allocated
+  RunBeginning beginning_;  ///< it locks the directory until all else is gone
   Trainer trainer_;
   CheckpointContext context_;
   FaultInjector faults_;
   Guards guards_;
-  RunBeginning beginning_;
   RunRecords records_;
   RunCheckpoints checkpoints_;  ///< its thread ends before the records that it tells of
   ClockLine clock_;

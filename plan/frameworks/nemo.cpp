@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -25,6 +27,7 @@ struct Named {
 // Keys of `model` whose flag has the same name (num_layers, --num-layers) are not listed.
 constexpr Named kNamed[] = {
     {"model.encoder_seq_length", "seq-length"},
+    {"model.override_vocab_size", "pad-vocab-size-to"},  // in place of the padded one
     {"model.rotary_percentage", "rotary-percent"},
     {"model.seq_len_interpolation_factor", "rotary-seq-len-interpolation-factor"},
     {"model.layernorm_epsilon", "norm-epsilon"},
@@ -43,14 +46,13 @@ constexpr Named kNamed[] = {
     {"model.native_amp_growth_interval", "loss-scale-window"},
     {"model.ub_tp_comm_overlap", "tp-comm-overlap", As::where_true},
     {"model.use_flash_attention", "use-flash-attn", As::where_true},
-    {"model.fsdp", "use-megatron-fsdp", As::where_true},
+    {"model.fsdp", "use-torch-fsdp2", As::where_true},
     {"model.tokenizer.type", "tokenizer-type"},
     {"model.optim.lr", "lr"},
     {"model.optim.weight_decay", "weight-decay"},
     {"model.optim.eps", "adam-eps"},
     {"model.optim.overlap_grad_sync", "overlap-grad-reduce", As::where_true},
     {"model.optim.overlap_param_sync", "overlap-param-gather", As::where_true},
-    {"model.optim.sched.warmup_steps", "lr-warmup-iters"},
     {"model.optim.sched.min_lr", "min-lr"},
     {"trainer.max_steps", "train-iters"},
     {"trainer.gradient_clip_val", "clip-grad"},
@@ -97,9 +99,7 @@ constexpr Worded kWorded[] = {
     {"model.attention_type", "multihead", ""},
     {"model.headscale", "False", ""},
     {"model.headscale", "false", ""},
-    {"model.fsdp_sharding_strategy", "full", "data-parallel-sharding-strategy optim_grads_params"},
-    {"model.fsdp_sharding_strategy", "hybrid", "data-parallel-sharding-strategy optim_grads_params"},
-    {"model.fsdp_sharding_strategy", "grad", "data-parallel-sharding-strategy optim_grads"},
+    {"model.fsdp_sharding_strategy", "full", ""},
 };
 
 /// Keys that begin so are not carried over. `matters`: they may move time or memory.
@@ -116,7 +116,6 @@ const std::vector<Passed>& passed_over() {
        {"run.",
         "exp_manager.",
         "hydra.",
-        "defaults",
         "name",
         "restore_from_path",
         "trainer.logger",
@@ -164,8 +163,6 @@ const std::vector<Passed>& passed_over() {
         "model.normalize_attention_scores",
         "model.sync_batch_comm",
         "model.name",
-        "model.fp8_e4m3",
-        "model.fp8_hybrid",
         "model.transformer_engine",
         "model.reduce_amax",
         "model.use_emha",
@@ -184,6 +181,7 @@ const std::vector<Passed>& passed_over() {
         "model.persist_layer_norm", "model.grad_allreduce_chunk_size_mb", "model.optim.bucket_cap_mb",
         "model.optim.contiguous_", "model.optim.capturable", "model.optim.master_weights",
         "model.optim.store_param_remainders"}},
+      {"the stack says what overlaps", false, {"model.ub_tp_comm_overlap_cfg."}},  // the switch itself is a warning
       {"the stack says what overlaps",
        true,
        {"model.ub_tp_comm_", "model.overlap_p2p_comm", "model.batch_p2p_comm", "model.wgrad_deferral_limit",
@@ -211,7 +209,7 @@ class References {
       if (text.find("${") != std::string_view::npos) return std::nullopt;
       return std::string(text);
     }
-    if (!text.ends_with('}') || depth > kDeepest) return std::nullopt;
+    if (!text.ends_with('}') || depth > kDeepest || ++followed_ > kMostFollowed) return std::nullopt;
     const std::string_view inner = text.substr(2, text.size() - 3);
     if (inner.starts_with("multiply:")) return product(inner.substr(9), section, depth);
     std::string path = inner.starts_with('.') ? fmt::format("{}{}", section, inner) : std::string(inner);
@@ -229,25 +227,26 @@ class References {
 
   [[nodiscard]] std::optional<std::string> product(std::string_view factors, std::string_view section,
                                                    int depth) const {
-    std::int64_t out = 1;
+    double out = 1;
     int braces = 0;
     for (std::size_t begin = 0, at = 0; at <= factors.size(); ++at) {
       if (at < factors.size()) braces += factors[at] == '{' ? 1 : factors[at] == '}' ? -1 : 0;
       if (at < factors.size() && (factors[at] != ',' || braces > 0)) continue;
       const auto one = value(factors.substr(begin, at - begin), section, depth + 1);
       double number = 0;
-      if (!one || !read_number(*one, number) || number < 1 || number > kMostFactor) return std::nullopt;
-      const auto more = product_up_to(kMostProduct, {out, static_cast<std::int64_t>(number)});
-      if (!more) return std::nullopt;
-      out = *more;
+      if (!one || !read_number(*one, number) || number <= 0) return std::nullopt;
+      out *= number;
+      if (out > kMostProduct) return std::nullopt;
       begin = at + 1;
     }
-    return fmt::format("{}", out);
+    if (out != std::floor(out)) return std::nullopt;
+    return fmt::format("{}", static_cast<std::int64_t>(out));
   }
-  static constexpr double kMostFactor = 1e12;
-  static constexpr std::int64_t kMostProduct = std::int64_t{1} << 40;
+  static constexpr double kMostProduct = 1e15;
+  static constexpr int kMostFollowed = 10'000;  // in a file
 
   const Keys& keys_;
+  mutable int followed_ = 0;
 };
 
 std::set<std::string, std::less<>> megatron_flags() {
@@ -279,16 +278,16 @@ class Translation {
   }
 
   void run() {
+    const References references(keys_);
     for (const Given& one : all_) {
       Given known = one;
       known.said = one.key;
-      const References references(keys_);
       for (GivenValue& value : known.values) {
         const auto followed = references.value(value.text, References::section_of(one.key));
         value.missing = followed ? "" : value.text;
         if (followed) value.text = *followed;
       }
-      if (!counts(known) && !named(known) && !worded(known) && !passed(known) && !same_name(known))
+      if (!off(known) && !counts(known) && !named(known) && !worded(known) && !passed(known) && !same_name(known))
         into_.unknown.push_back(std::move(known));
     }
     if (per_node_ > 0 && nodes_ > 0)
@@ -305,7 +304,23 @@ class Translation {
     return at != keys_.end() && at->second->values.size() == 1 && at->second->values.front().text == "full";
   }
 
-  /// Numbers that are of the run, or that stand together in one key.
+  [[nodiscard]] bool is_on(std::string_view key) const {
+    const auto at = keys_.find(key);
+    return at != keys_.end() && holds(*at->second);
+  }
+
+  /// Details of what is not used.
+  bool off(const Given& at) {
+    constexpr std::array<const char*, 3> kSwitches = {"model.fsdp", "model.cpu_offloading", "model.fp8"};
+    for (const std::string_view one : kSwitches)
+      if (at.said.starts_with(fmt::format("{}_", one)) && !is_on(one)) {
+        into_.passed.emplace_back(at, fmt::format("`{}` is off", one));
+        return true;
+      }
+    return false;
+  }
+
+  /// Numbers that are of the run, that stand together in one key, or that are written in another way.
   bool counts(const Given& at) {
     double number = 0;
     const bool one = at.values.size() == 1 && read_number(at.values.front().text, number) && number >= 1 &&
@@ -322,6 +337,25 @@ class Translation {
     if (at.said == "model.num_query_groups") {
       add(at, "group-query-attention", {});
       add(at, "num-query-groups", at.values);
+      return true;
+    }
+    if (at.said == "trainer.max_steps" && at.values.size() == 1 && at.values.front().text == "-1") return true;
+    if (at.said == "model.optim.sched.warmup_steps" && at.values.size() == 1 &&
+        read_number(at.values.front().text, number) && number >= 0 && number <= static_cast<double>(kMostSteps)) {
+      add(at, "lr-warmup-iters", {{fmt::format("{}", std::llround(number)), at.values.front().where}});
+      return true;
+    }
+    if (at.said == "model.position_embedding_type" && at.values.size() == 1) {
+      GivenValue word = at.values.front();
+      std::transform(word.text.begin(), word.text.end(), word.text.begin(),
+                     [](unsigned char c) { return std::tolower(c); });
+      add(at, "position-embedding-type", {word});
+      return true;
+    }
+    if (at.said == "defaults") {
+      for (const GivenValue& one_file : at.values)
+        if (one_file.text != "_self_")
+          into_.left.emplace_back(at, fmt::format("the settings of another file, {}, are not read", one_file.text));
       return true;
     }
     // How many layers are recomputed, and which, means something only where all of a layer is.
@@ -385,7 +419,8 @@ class Translation {
         if (prefix ? !at.said.starts_with(begin) : at.said != begin && !at.said.starts_with(std::string(begin) + "."))
           continue;
         // What is off does not move anything.
-        (reason.matters && !fails(at) ? into_.left : into_.passed).emplace_back(at, reason.because);
+        const bool is_off = fails(at) || is_word(at, "0", "0.0");
+        (reason.matters && !is_off ? into_.left : into_.passed).emplace_back(at, reason.because);
         return true;
       }
     return false;

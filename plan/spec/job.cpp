@@ -405,8 +405,12 @@ Job read_job(const Cursor& at) {
   const Cursor training = at.optional("training");
   const std::array<Cursor, 4> maps = {at, at.optional("plan"), training, training.optional("optimizer")};
   if (std::ranges::all_of(maps, [](const Cursor& map) { return map.unread().empty(); })) return job;
-  const base::Document known = base::Document::recording("{}", "a job");
-  (void)read_keys(known.root());
+  std::vector<base::Document> known;  // each optimizer has keys of its own
+  for (const OptimizerTraits& one : kOptimizers) {
+    known.push_back(
+        base::Document::recording(fmt::format("{{training: {{optimizer: {{name: {}}}}}}}", one.name), "a job"));
+    (void)read_keys(known.back().root());
+  }
   for (const Cursor& map : maps) name_misplaced(map, known);
   return job;
 }

@@ -157,18 +157,26 @@ void name_keys(const base::Cursor& map, const std::string& name) {
     }
 }
 
-void name_misplaced(const base::Cursor& map, const base::Document& known) {
+void name_misplaced(const base::Cursor& map, const std::vector<base::Document>& known) {
+  const auto depth = [](const std::string& place) {
+    return place.empty() ? -1 : std::count(place.begin(), place.end(), '.');
+  };
   for (const std::string& key : map.unread()) {
-    std::vector<std::string> places = known.maps_with(key);
-    std::erase_if(places, [&](const std::string& place) { return place.empty() || place == map.path(); });
+    std::vector<std::string> places;
+    for (const base::Document& one : known)
+      for (const std::string& place : one.maps_with(key))
+        if (place != map.path() && std::find(places.begin(), places.end(), place) == places.end())
+          places.push_back(place);
     if (places.empty()) continue;
-    const auto depth = [](const std::string& place) { return std::count(place.begin(), place.end(), '.'); };
-    std::erase_if(places, [&, least = depth(places.front())](const std::string& one) { return depth(one) > least; });
+    const auto least = depth(*std::min_element(places.begin(), places.end(),
+                                               [&](const auto& a, const auto& b) { return depth(a) < depth(b); }));
+    std::erase_if(places, [&](const std::string& one) { return depth(one) > least; });
     const std::string value = map.optional(key).scalar_text();
     std::vector<std::string> ways;
     for (const std::string& place : places)
       ways.push_back(fmt::format("`{}`", nested(place, fmt::format("{}: {}", key, value.empty() ? "…" : value))));
-    map.refuse(key, fmt::format("it belongs in `{}`: {}", fmt::join(places, "` or `"), fmt::join(ways, " or ")));
+    const std::string where = least < 0 ? "at the top of the job" : fmt::format("in `{}`", fmt::join(places, "` or `"));
+    map.refuse(key, fmt::format("it belongs {}: {}", where, fmt::join(ways, " or ")));
   }
 }
 

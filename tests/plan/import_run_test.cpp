@@ -220,13 +220,53 @@ TEST(ImportRun, WhatNemosYamlLeavesToOtherFilesOrSaysInUnknownWordsIsToldByItsOw
 TEST(ImportRun, NemosFullRecomputationAndShardedStatesAreThePlans) {
   std::string text = with(kNemo, "granularity: selective", "granularity: full");
   text = with(text, "num_layers: 0", "num_layers: 1");
-  text = with(text, "  fp8: False", "  fsdp: true\n  fsdp_sharding_strategy: full\n  fp8: True");
+  text = with(text, "  fp8: False", "  fsdp: true\n  fsdp_sharding_strategy: hybrid\n  fp8: True");
   const auto run = read(text, "llama.yaml");
   ASSERT_TRUE(run) << base::render(run.error(), false);
   EXPECT_EQ(run->spec.recomputation.what, Recompute::full);
   EXPECT_EQ(run->spec.recomputation.layers, 1) << "by blocks";
   EXPECT_EQ(run->spec.states.zero_stage, 3);
   EXPECT_EQ(run->spec.numerics.precision, models::DType::fp8);
+  EXPECT_EQ(run->stack, "pytorch-fsdp");
+  EXPECT_THAT(run->warnings,
+              Contains(::testing::Field(&base::Diagnostic::message, HasSubstr("fsdp_sharding_strategy"))))
+      << "hybrid";
+}
+
+TEST(ImportRun, NemosNumbersAreExactAndWhatIsOffIsNoWarning) {
+  std::string text = with(kNemo, "${multiply:3, ${.hidden_size}}", "${multiply:2.6875, ${.hidden_size}}");
+  text = with(text, "warmup_steps: 20", "warmup_steps: 132.5");
+  text = with(text, "max_steps: 1000", "max_steps: -1");
+  text = with(text, "position_embedding_type: rope", "position_embedding_type: ROPE");
+  text = with(text, "  fp8: False",
+              "  override_vocab_size: 152064\n  fp8: False\n  fp8_wgrad: true\n  fsdp: False\n"
+              "  fsdp_grad_reduce_dtype: fp32\n  cpu_offloading: False\n"
+              "  cpu_offloading_num_layers: 3\n  activations_checkpoint_layers_per_pipeline: 0\n"
+              "  ub_tp_comm_overlap_cfg: {qkv_dgrad: {num_sm: 2}, proj_fprop: {num_sm: 4}}");
+  const auto run = read("defaults:\n  - _self_\n  - base_gpt\n" + text, "llama.yaml");
+  ASSERT_TRUE(run) << base::render(run.error(), false);
+  EXPECT_EQ(run->model.ffn_hidden, 2752);
+  EXPECT_EQ(run->training.schedule.warmup_steps, 133);
+  EXPECT_EQ(run->model.positions, models::Positions::rope);
+  EXPECT_EQ(run->model.vocab, 152064);
+  EXPECT_EQ(run->spec.numerics.vocab_multiple, 1) << "it is the padded one";
+  ASSERT_EQ(run->warnings.size(), 2U) << base::render(run->warnings, false);
+  const std::string warnings = base::render(run->warnings, false);
+  EXPECT_THAT(warnings, HasSubstr("another file, base_gpt"));
+  EXPECT_THAT(warnings, HasSubstr("`model.ub_tp_comm_overlap`"));
+  const auto odd = refused(with(kNemo, "${multiply:3, ${.hidden_size}}", "${multiply:2.3, ${.hidden_size}}"), "a.yaml");
+  EXPECT_THAT(odd, HasSubstr("E0652")) << "no whole number";
+}
+
+TEST(ImportRun, ReferencesOfNemosThatMultiplyWithoutEndEnd) {
+  std::string lists = "  a0: 1\n";
+  for (int level = 1; level <= 4; ++level) {
+    lists += "  a" + std::to_string(level) + ": ${multiply:1";
+    for (int i = 0; i < 400; ++i) lists += ", ${.a" + std::to_string(level - 1) + "}";
+    lists += "}\n";
+  }
+  const auto run = read(with(kNemo, "model:\n", "model:\n" + lists), "long.yaml");
+  EXPECT_TRUE(run) << base::render(run.error(), false);
 }
 
 TEST(ImportRun, DegreesBeyondAnyRunAreRefusedBeforeTheyWrap) {

@@ -52,6 +52,9 @@ TEST(Synonyms, AKeyInAnotherMapIsToldWhereItBelongs) {
   EXPECT_THAT(said("plan: {optimizer: {name: lion}}\n"), HasSubstr("it belongs in `training`"));
   EXPECT_THAT(said("training: {micro_batch: 1}\n"), HasSubstr("it belongs in `plan`: `plan: {micro_batch: 1}`"));
   EXPECT_THAT(said("training: {optimizer: {steps: 3}}\n"), HasSubstr("it belongs in `training`"));
+  EXPECT_THAT(said("plan: {batch: 3}\n"), HasSubstr("it belongs at the top of the job: `batch: 3`"));
+  EXPECT_THAT(said("training: {precision: bf16}\n"), HasSubstr("it belongs at the top of the job: `precision: bf16`"));
+  EXPECT_THAT(said("momentum: 0.9\n"), HasSubstr("`training: {optimizer: {momentum: 0.9}}`")) << "SGD's";
   const std::string twice = said("data: 4\n");
   EXPECT_THAT(twice, HasSubstr("it belongs in `plan` or `training`: `plan: {data: 4}` or `training: {data: 4}`"));
   EXPECT_EQ(twice.find("E0103"), twice.rfind("E0103")) << twice;

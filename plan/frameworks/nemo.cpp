@@ -203,6 +203,7 @@ class References {
   explicit References(const Keys& keys) : keys_(keys) {}
 
   [[nodiscard]] std::optional<std::string> value(std::string_view text, std::string_view section, int depth = 0) const {
+    if (depth == 0) followed_ = 0;
     while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
     while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
     if (!text.starts_with("${")) {
@@ -243,10 +244,10 @@ class References {
     return fmt::format("{}", static_cast<std::int64_t>(out));
   }
   static constexpr double kMostProduct = 1e15;
-  static constexpr int kMostFollowed = 10'000;  // in a file
+  static constexpr int kMostFollowed = 10'000;  // for a value
 
   const Keys& keys_;
-  mutable int followed_ = 0;
+  mutable int followed_ = 0;  ///< for this value so far
 };
 
 std::set<std::string, std::less<>> megatron_flags() {

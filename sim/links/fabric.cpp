@@ -14,6 +14,7 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
+#include "clusters/paths.h"
 #include "sim/links/symmetry.h"
 
 namespace orrery::sim {
@@ -81,8 +82,8 @@ Graph compact(const Cluster& cluster) {
 }
 
 // Shortest paths from `source` over vertices that `inside` admits, until `target` is reached (-1: to all vertices).
-template <class Inside>
 struct ShortestWays {
+  template <class Inside>
   ShortestWays(const Graph& graph, int source, int target, const Inside& inside) {
     std::priority_queue<std::tuple<Length, int>, std::vector<std::tuple<Length, int>>, std::greater<>> queue;
     reached[source] = {{0, 0}, -1, -1};
@@ -140,7 +141,8 @@ struct NodeKind {
 }  // namespace
 
 struct Fabric::Parts {
-  explicit Parts(const Cluster& cluster) : graph(compact(cluster)), per_node(cluster.devices_per_node) {
+  explicit Parts(const Cluster& cluster)
+      : graph(compact(cluster)), per_node(cluster.devices_per_node), relays(clusters::relays(cluster)) {
     vertex_of.assign(cluster.device_vertices.begin(), cluster.device_vertices.end());
     gather_nodes();
     place_devices();
@@ -152,6 +154,7 @@ struct Fabric::Parts {
 
   Graph graph;
   int per_node = 1;
+  bool relays = false;          // clusters::relays
   bool switched = true;         // nodes connect only through switches
   std::vector<int> vertex_of;   // by device
   std::vector<int> node_first;  // vertices of node n: node_vertices[node_first[n], node_first[n+1])
@@ -193,6 +196,9 @@ struct Fabric::Parts {
             graph.node[v] >= 0 && other >= 0 && other != graph.node[v])
           switched = false;
   }
+
+  // Whether a way over the devices' own links may pass here.
+  [[nodiscard]] bool passes_on(int v) const { return relays && graph.kind[at(v)] == VertexKind::device; }
 
   // Nodes are of the same kind if they are wired alike, vertex by vertex.
   int find_kind(int n) {
@@ -238,10 +244,12 @@ struct Fabric::Parts {
     };
     for (const int d : kind.devices) {
       const ShortestWays search(graph, vertex(d), -1, inside);
+      const ShortestWays own(graph, vertex(d), -1, [&](int v) { return inside(v) && passes_on(v); });
       std::vector<LocalRoute> to_devices, to_ports;
       distance.emplace_back();
       const auto route_to = [&](int v) {
-        return search.reached.contains(v) ? local_route(search.arcs_to(v), vertex(d)) : LocalRoute{};
+        const ShortestWays& found = own.reached.contains(v) ? own : search;
+        return found.reached.contains(v) ? local_route(found.arcs_to(v), vertex(d)) : LocalRoute{};
       };
       for (const int other : kind.devices) to_devices.push_back(route_to(vertex(other)));
       for (const Port& port : kind.ports) {
@@ -305,7 +313,8 @@ struct Fabric::Parts {
     const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
     const auto [found, fresh] = known.try_emplace(key);
     if (fresh) {
-      const ShortestWays search(graph, from, to, inside);
+      ShortestWays search(graph, from, to, [&](int v) { return inside(v) && passes_on(v); });
+      if (!search.reached.contains(to)) search = ShortestWays(graph, from, to, inside);
       if (search.reached.contains(to)) {
         found->second.emplace();
         for (const int a : search.arcs_to(to)) found->second->push_back(graph.arcs[at(a)].direction);

@@ -4,7 +4,8 @@
 /// connect to, never for every pair of devices.
 ///
 /// A device sends to another node through its nearest NICs; devices that are equally near to several NICs divide them
-/// in order, as NCCL does. If a node has more NICs than devices, a device's traffic is spread over its own NICs.
+/// in order, as NCCL does. If a node has more NICs than devices, a device's traffic is spread over its own NICs. On a
+/// torus or a mesh routes keep to the devices' own links (clusters::relays).
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -1,6 +1,9 @@
 // Plans on a torus: where their ranks run, and what that is worth.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <numeric>
 
 #include "cost/estimate/estimate.h"
 #include "cost/parameters/habits.h"
@@ -12,16 +15,21 @@
 namespace orrery::sim {
 namespace torus_test {
 
-std::shared_ptr<const clusters::Cluster> torus_of_hosts() {
-  const std::string text =
-      "name: small\ndevice: tpu-v4\nnode:\n  devices: 4\n"
-      "  fabric: {kind: torus, name: ici, block: [2, 2, 1], link_bandwidth: 50 GB/s, latency: 1 us}\n"
-      "  host: {cpu: amd, sockets: 1, memory_bandwidth: 200 GB/s}\n"
-      "  pcie: {switches: 0, bandwidth: 15.75 GB/s, latency: 0.4 us}\n"
-      "fabric: {kind: torus, dims: [4, 4, 6]}\nstack: maxtext\nsources: [\"test\"]\n";
+std::shared_ptr<const clusters::Cluster> torus_of(int per_host, const std::string& block, const std::string& dims) {
+  const std::string text = fmt::format(
+      "name: small\ndevice: tpu-v4\nnode:\n  devices: {}\n"
+      "  fabric: {{kind: torus, name: ici, block: {}, link_bandwidth: 50 GB/s, latency: 1 us}}\n"
+      "  host: {{cpu: amd, sockets: 1, memory_bandwidth: 200 GB/s}}\n"
+      "  pcie: {{switches: 0, bandwidth: 15.75 GB/s, latency: 0.4 us}}\n"
+      "fabric: {{kind: torus, dims: {}}}\nstack: maxtext\nsources: [\"test\"]\n",
+      per_host, block, dims);
   const auto read = clusters::parse_cluster(text, "small.yaml", clusters::testing::from_catalog);
   if (!read) throw std::runtime_error(base::render(read.error(), false));
   return std::make_shared<clusters::Cluster>(*read);
+}
+
+std::shared_ptr<const clusters::Cluster> torus_of_hosts() {
+  return torus_of(4, "[2, 2, 1]", "[4, 4, 6]");
 }
 
 plan::Plan plan_on(std::shared_ptr<const clusters::Cluster> cluster, int data, int tensor) {
@@ -51,7 +59,7 @@ TEST(PlanOnATorus, RunsWhereACompilerPutsItsAxes) {
             "tensor 12 on 2 x 1 x 6, replicas 8 on 2 x 4 x 1, of a torus of 4 x 4 x 6");
   const cost::Pricing pricing(cluster, testing::stack_that_overlaps(false));
   std::vector<int> in_order(96);
-  for (int rank = 0; rank < 96; ++rank) in_order[static_cast<std::size_t>(rank)] = rank;
+  std::iota(in_order.begin(), in_order.end(), 0);
   const double placed = simulate(plan, pricing).prediction.step_time_s;
   EXPECT_DOUBLE_EQ(placed, replayed(plan, pricing, plan::devices_of(*cluster, plan::axes_of(*cluster, plan.spec()))));
   EXPECT_LT(placed, 0.9 * replayed(plan, pricing, in_order));
@@ -65,6 +73,17 @@ TEST(PlanOnATorus, IsEstimatedAsItIsReplayed) {
     cost::Estimator estimator(std::make_shared<models::Model>(plan.model()), pricing, shared_links(pricing));
     EXPECT_NEAR(estimator.time(plan).step_time / simulate(plan, pricing).prediction.step_time_s, 1, 0.02)
         << data << " x " << tensor;
+  }
+}
+
+TEST(PlanOnATorus, SendsNothingOverTheHost) {
+  const auto cluster = torus_of_hosts();
+  const cost::Pricing pricing(cluster, testing::stack_that_overlaps(false));
+  for (const auto& [data, tensor] : {std::pair{8, 12}, {24, 4}, {96, 1}}) {
+    const cost::Prediction p = simulate(plan_on(cluster, data, tensor), pricing).prediction;
+    ASSERT_EQ(p.links.size(), 1u) << data << " x " << tensor;
+    EXPECT_NE(p.links.front().name, "pcie");
+    EXPECT_GT(p.links.front().bytes, 0);
   }
 }
 

@@ -87,6 +87,18 @@ TEST(PlanOnATorus, SendsNothingOverTheHost) {
   }
 }
 
+TEST(PlanOnATorus, SaysWhereItRunsUnlessItIsToldWhere) {
+  const auto cluster = torus_of_hosts();
+  const plan::Plan plan = plan_on(cluster, 8, 12);
+  const cost::Pricing pricing(cluster, testing::stack_that_overlaps(false));
+  const plan::Schedule schedule = cost::lower_for(plan, pricing.stack());
+  std::vector<int> in_order(96);
+  std::iota(in_order.begin(), in_order.end(), 0);
+  const JobInCompany own{&plan, &schedule, &pricing, {}}, told{&plan, &schedule, &pricing, in_order};
+  EXPECT_NE(simulate(std::span(&own, 1)).front().prediction.on_torus, "");
+  EXPECT_EQ(simulate(std::span(&told, 1)).front().prediction.on_torus, "");
+}
+
 TEST(PlanElsewhere, RunsInTheOrderOfDevices) {
   const auto cluster = testing::make({});
   plan::PlanSpec spec;

@@ -5,9 +5,11 @@
 
 #include <numeric>
 
+#include "clusters/routes.h"
 #include "cost/estimate/estimate.h"
 #include "cost/parameters/habits.h"
 #include "plan/spec/placement.h"
+#include "sim/links/equal_groups.h"
 #include "sim/shared_links.h"
 #include "sim/simulate.h"
 #include "tests/sim/small_clusters.h"
@@ -97,6 +99,23 @@ TEST(PlanOnATorus, SaysWhereItRunsUnlessItIsToldWhere) {
   const JobInCompany own{&plan, &schedule, &pricing, {}}, told{&plan, &schedule, &pricing, in_order};
   EXPECT_NE(simulate(std::span(&own, 1)).front().prediction.on_torus, "");
   EXPECT_EQ(simulate(std::span(&told, 1)).front().prediction.on_torus, "");
+}
+
+// On a torus of six by four ranks 4 to 7 turn a corner and 8 to 11 are a line. Both have one link, but in an exchange
+// half of all messages pass the middle of the line.
+TEST(GroupsOnATorus, OfOneLinkAreNotAlikeIfTheyExchangeAtOtherRates) {
+  const auto cluster = torus_of(1, "[1, 1]", "[6, 4]");
+  const cost::Pricing pricing(cluster, testing::stack_that_overlaps(false));
+  const std::vector<int> corner = {4, 5, 6, 7}, line = {8, 9, 10, 11};
+  const clusters::GroupSpan of_corner = clusters::span_of(*cluster, corner);
+  const clusters::GroupSpan of_line = clusters::span_of(*cluster, line);
+  ASSERT_EQ(of_corner.bandwidth.value, of_line.bandwidth.value);
+  ASSERT_NE(of_corner.exchange.value, of_line.exchange.value);
+  const auto form = EqualGroups(pricing).form_alone(corner, 24, EqualGroups::Talk::all);
+  ASSERT_TRUE(form);
+  EXPECT_EQ(form->span.exchange.value, of_corner.exchange.value);
+  ASSERT_EQ(form->others.size(), 1u);
+  EXPECT_EQ(form->others.front().exchange.value, of_line.exchange.value);
 }
 
 TEST(PlanElsewhere, RunsInTheOrderOfDevices) {

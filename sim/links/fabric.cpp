@@ -81,10 +81,11 @@ Graph compact(const Cluster& cluster) {
   return g;
 }
 
-// Shortest paths from `source` over vertices that `inside` admits, until `target` is reached (-1: to all vertices).
+// Shortest paths from `source` over vertices that `inside` admits, until `target` is reached (-1: to all vertices). Of
+// ways as long the first one that is found, or the last.
 struct ShortestWays {
   template <class Inside>
-  ShortestWays(const Graph& graph, int source, int target, const Inside& inside) {
+  ShortestWays(const Graph& graph, int source, int target, const Inside& inside, bool last = false) {
     std::priority_queue<std::tuple<Length, int>, std::vector<std::tuple<Length, int>>, std::greater<>> queue;
     reached[source] = {{0, 0}, -1, -1};
     queue.push({{0, 0}, source});
@@ -98,7 +99,10 @@ struct ShortestWays {
         if (!inside(arc.to)) continue;
         const Length further{length.latency + arc.latency, length.inverse + arc.inverse};
         const auto found = reached.find(arc.to);
-        if (found != reached.end() && found->second.length <= further) continue;
+        if (found != reached.end() && found->second.length <= further) {
+          if (last && found->second.length == further) found->second.from = v, found->second.arc = i;
+          continue;
+        }
         reached[arc.to] = {further, v, i};
         queue.push({further, arc.to});
       }
@@ -144,6 +148,8 @@ struct Fabric::Parts {
   explicit Parts(const Cluster& cluster)
       : graph(compact(cluster)), per_node(cluster.devices_per_node), relays(clusters::relays(cluster)) {
     vertex_of.assign(cluster.device_vertices.begin(), cluster.device_vertices.end());
+    if (cluster.shape && cluster.shape->node.fabric == clusters::NodeFabric::torus)
+      switched = cluster.nodes > 1 && cluster.shape->network.torus.empty();
     gather_nodes();
     place_devices();
     find_dead_ends();
@@ -309,12 +315,14 @@ struct Fabric::Parts {
 
   // Directions between two vertices, cached; null if there is no path.
   template <class Inside>
-  const std::vector<int>* searched(int from, int to, const Inside& inside) const {
-    const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
+  const std::vector<int>* searched(int from, int to, const Inside& inside, bool last = false) const {
+    const std::uint64_t key =
+        static_cast<std::uint64_t>(from) << 32 | (last ? 1U << 31 : 0U) | static_cast<unsigned>(to);
     const auto [found, fresh] = known.try_emplace(key);
     if (fresh) {
-      ShortestWays search(graph, from, to, [&](int v) { return inside(v) && passes_on(v); });
-      if (!search.reached.contains(to)) search = ShortestWays(graph, from, to, inside);
+      ShortestWays search(
+          graph, from, to, [&](int v) { return inside(v) && passes_on(v); }, last);
+      if (!search.reached.contains(to)) search = ShortestWays(graph, from, to, inside, last);
       if (search.reached.contains(to)) {
         found->second.emplace();
         for (const int a : search.arcs_to(to)) found->second->push_back(graph.arcs[at(a)].direction);
@@ -414,7 +422,8 @@ void Fabric::route(int a, int b, int way, std::vector<int>& out) const {
     return;
   }
   if (!p.switched) {
-    const std::vector<int>* found = p.searched(p.vertex_of[at(a)], p.vertex_of[at(b)], [](int) { return true; });
+    const std::vector<int>* found = p.searched(
+        p.vertex_of[at(a)], p.vertex_of[at(b)], [](int) { return true; }, way % 2 == 1);
     ENSURE(found, "no route from device {} to {}", a, b);
     out.insert(out.end(), found->begin(), found->end());
     return;

@@ -34,7 +34,8 @@ class Fabric {
 
   /// Number of NICs that a device's traffic to other nodes is spread over; 1 if it has none of its own.
   [[nodiscard]] int ways(int device) const;
-  /// Appends the directions from device a to device b; `way`: which share of the traffic, if the nodes differ.
+  /// Appends the directions from device a to device b; `way`: which share of the traffic, if the nodes differ; on
+  /// a torus odd shares take the other one of two ways as long.
   void route(int a, int b, int way, std::vector<int>& out) const;
 
  private:

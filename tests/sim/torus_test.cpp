@@ -118,6 +118,19 @@ TEST(GroupsOnATorus, OfOneLinkAreNotAlikeIfTheyExchangeAtOtherRates) {
   EXPECT_EQ(form->others.front().exchange.value, of_line.exchange.value);
 }
 
+TEST(GroupsOnATorus, OfTwoHalfwayRoundSendBothWays) {
+  const auto cluster = torus_of(1, "[1, 1]", "[4, 4]");
+  const cost::Pricing pricing(cluster, testing::stack_that_overlaps(false));
+  EqualGroups groups(pricing);
+  const auto form = groups.form_alone(std::vector<int>{0, 2}, 16, EqualGroups::Talk::all);
+  ASSERT_TRUE(form);
+  groups.each_group(*form, Wiring::rings, [&](const auto&, const Wired& wired, const auto&, std::span<const Use> uses) {
+    EXPECT_EQ(wired.connections, 2);
+    EXPECT_EQ(uses.size(), 8u);  // both directions of all four links
+    for (const Use& use : uses) EXPECT_EQ(use.count, 1);
+  });
+}
+
 TEST(PlanElsewhere, RunsInTheOrderOfDevices) {
   const auto cluster = testing::make({});
   plan::PlanSpec spec;

@@ -31,6 +31,11 @@ constexpr double kMostSlowness = 1e15;  ///< 1000 bytes/s; slower links count as
 
 }  // namespace
 
+bool relays(const Cluster& cluster) {
+  using enum NodeFabric;
+  return cluster.shape && (cluster.shape->node.fabric == torus || cluster.shape->node.fabric == mesh);
+}
+
 struct Paths::RouteSearch {
   struct Half {
     std::vector<Distance> distance;
@@ -84,8 +89,9 @@ struct Paths::RouteSearch {
     label(0, a, {});
     label(1, b, {});
   }
-  /// Settles every vertex that may lie on a shortest route, nearer end first; returns the routes' length.
-  Distance run(const std::vector<int>& first, const std::vector<Arc>& arcs) {
+  /// Settles every vertex that may lie on a shortest route, nearer end first; returns the routes' length. `over`: by
+  /// vertex, where a route may pass; null: everywhere.
+  Distance run(const std::vector<int>& first, const std::vector<Arc>& arcs, const std::vector<bool>* over) {
     Distance best = kEndless;
     while (true) {
       const Distance forth = top(0), back = top(1);
@@ -97,6 +103,7 @@ struct Paths::RouteSearch {
       const Distance d = halves[h].distance[at(v)];
       for (int i = first[at(v)]; i < first[at(v) + 1]; ++i) {
         const Arc& arc = arcs[at(i)];
+        if (over && !(*over)[at(arc.to)]) continue;
         const Distance there = d + Distance{arc.latency, arc.slowness};
         label(h, arc.to, there);
         best = std::min(best, there + distance(1 - h, arc.to));
@@ -272,10 +279,12 @@ Paths::Paths(const Cluster& cluster) {
     tier_of_.push_back(kind == VertexKind::core ? 3 : kind == VertexKind::spine ? 2 : kind == VertexKind::leaf ? 1 : 0);
   }
   local_of_.assign(vertices, 0);
+  relay_.assign(vertices, false);
   std::map<int, int> met;  // devices by node
   for (const std::size_t v : cluster.device_vertices) {
     vertex_of_.push_back(static_cast<int>(v));
     local_of_[v] = met[graph[v].node]++;
+    relay_[v] = relays(cluster);
   }
   search_ = std::make_unique<RouteSearch>(vertices);
   if (cluster.shape) message_latency_ = cluster.shape->network.message_latency;
@@ -326,7 +335,12 @@ Paths::Path Paths::search(int start, int end, std::optional<Pattern>* pattern) {
   path.bandwidth.value = std::numeric_limits<double>::infinity();
   RouteSearch& search = *search_;
   search.begin(start, end);
-  const Distance best = search.run(first_, arcs_);
+  const bool relayed = relay_[RouteSearch::at(start)] && relay_[RouteSearch::at(end)];
+  Distance best = relayed ? search.run(first_, arcs_, &relay_) : kEndless;
+  if (best == kEndless) {
+    search.begin(start, end);
+    best = search.run(first_, arcs_, nullptr);
+  }
   ENSURE(best < kEndless, "no route from vertex {} to vertex {}", start, end);
   search.mark(first_, arcs_, best);
   std::vector<const Arc*> ways;

@@ -13,6 +13,10 @@
 
 namespace orrery::clusters {
 
+/// Whether devices pass on each other's messages over their own links, on a torus or a mesh: messages between devices
+/// then keep to these links, even where the way over the host is shorter, and take that one only if there is no other.
+[[nodiscard]] bool relays(const Cluster& cluster);
+
 /// Edge e of the graph (in the order of boost::edges) has two directions: 2e runs from its source to its target, 2e + 1
 /// back.
 class Paths {
@@ -29,7 +33,8 @@ class Paths {
   Paths(Paths&&) noexcept;
   Paths& operator=(Paths&&) noexcept;
 
-  /// The route from device a to device b: least latency, then least sum of inverse bandwidths (as in clusters::route).
+  /// The route from device a to device b: least latency, then least sum of inverse bandwidths (as in clusters::route);
+  /// over the devices' own links first (relays()).
   /// Equal routes are shared out by position: the devices of a node spread over its equal NICs, on the sender's side by
   /// the sender's position and on the receiver's side by the receiver's (also from a spine down to one of its rails).
   /// On the way up, routes spread over equal switches by the sender's node and device, as hashing over equal-cost paths
@@ -69,6 +74,7 @@ class Paths {
   std::vector<double> latencies_;                         // s, by edge
   std::vector<int> node_of_, local_of_, tier_of_;         // by vertex; local_of_: index of the device in its node
   std::vector<int> vertex_of_;                            // by device
+  std::vector<bool> relay_;                               // by vertex
   std::unordered_map<std::uint64_t, const Path*> known_;  // lookups only, never iterated
   std::deque<Path> kept_;
   std::unique_ptr<RouteSearch> search_;

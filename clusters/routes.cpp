@@ -11,6 +11,7 @@
 
 #include "base/ensure.h"
 #include "clusters/build.h"
+#include "clusters/paths.h"
 #include "clusters/torus.h"
 
 namespace orrery::clusters {
@@ -34,9 +35,11 @@ struct Hop {
 struct Allowed {
   const Graph* graph = nullptr;
   const std::vector<int>* through = nullptr;  ///< sorted; none: every device
+  bool own = false;                           ///< the devices' own links only
   bool operator()(const Graph::edge_descriptor& e) const { return (*graph)[e].kind != LinkKind::frontend; }
   bool operator()(Id v) const {
     const int device = (*graph)[v].device;
+    if (own && device < 0) return false;
     return !through || device < 0 || std::binary_search(through->begin(), through->end(), device);
   }
 };
@@ -56,8 +59,8 @@ struct UntilArrival : boost::dijkstra_visitor<> {
 
 /// Vertices of the route with the least latency, then the most bandwidth; it may pass through a device, as NCCL does
 /// over NVLink. Empty when there is none.
-std::vector<Id> shortest(const Graph& graph, Id from, Id to, const std::vector<int>* through) {
-  const Allowed allowed{&graph, through};
+std::vector<Id> shortest(const Graph& graph, Id from, Id to, const std::vector<int>* through, bool own = false) {
+  const Allowed allowed{&graph, through, own};
   const boost::filtered_graph<Graph, Allowed, Allowed> open(graph, allowed, allowed);
   const auto weight = boost::make_transform_value_property_map(
       [](const Link& link) {
@@ -304,7 +307,10 @@ GroupSpan span_of(const Cluster& cluster, const std::vector<int>& members, int s
 
 std::vector<Id> route(const Cluster& cluster, int a, int b) {
   if (a == b) return {};
-  std::vector<Id> path = shortest(cluster.graph, vertex_of(cluster, a), vertex_of(cluster, b), nullptr);
+  const Id from = vertex_of(cluster, a), to = vertex_of(cluster, b);
+  std::vector<Id> path;
+  if (relays(cluster)) path = shortest(cluster.graph, from, to, nullptr, true);
+  if (path.empty()) path = shortest(cluster.graph, from, to, nullptr);
   ENSURE(!path.empty(), "no route from device {} to {}", a, b);
   return path;
 }

@@ -37,9 +37,13 @@ int TorusGroup::hops() const {
 
 double TorusGroup::exchange_links(bool shared) const {
   constexpr double kOfRing = 8, kOfLine = 4;
-  double least = links(false);
-  for (const TorusSide& side : sides)
-    least = std::min(least, (side.wraps() ? kOfRing : kOfLine) / side.size / (shared ? side.stride : 1));
+  double members = 1, least = links(false);
+  for (const TorusSide& side : sides) members *= side.size;
+  for (const TorusSide& side : sides) {
+    const double middle = side.size % 2 == 0 ? 0 : 1.0 / side.size;  // of an odd number no link lies halfway
+    const double passing = (side.size - middle) / (side.wraps() ? kOfRing : kOfLine) * (shared ? side.stride : 1);
+    least = std::min(least, (members - 1) / members / passing);
+  }
   return least;
 }
 

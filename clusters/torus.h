@@ -29,8 +29,9 @@ struct TorusGroup {
   [[nodiscard]] double links(bool shared) const;
   /// Messages one after another until the last member has something of all: half of a ring, the whole of a line.
   [[nodiscard]] int hops() const;
-  /// Links' worth at which a member sends when all send to all: what the fullest link lets through. In a ring of n an
-  /// eighth of n members' messages passes over each link, in a line a quarter.
+  /// Links' worth at which a member sends to the others when all send to all: what the fullest link lets through. In a
+  /// ring of n an eighth of n members' messages passes over each link, in a line a quarter. A message is whole there,
+  /// with the part that the member keeps.
   [[nodiscard]] double exchange_links(bool shared) const;
 };
 

@@ -283,6 +283,7 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
     Simulation result;
     result.prediction =
         Summary(*jobs[j].plan, *jobs[j].schedule, *jobs[j].pricing, fabric.get(), replayed, job).prediction();
+    if (!jobs[j].devices.empty()) result.prediction.on_torus.clear();  // it runs on these instead
     result.timeline.origin = plan::Origin::predicted;
     result.timeline.spec = jobs[j].plan->spec();
     result.timeline.spans = std::move(replayed.spans[j]);

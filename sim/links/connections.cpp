@@ -164,11 +164,13 @@ bool Connections::along_torus(const std::vector<int>& devices, Wired& wired) {
     for (const int device : devices) {
       std::vector<int> next = torus_->place(device);
       next[d] += side.stride;
-      if (next[d] > side.last() && !side.wraps()) continue;  // the end of a line
+      const bool closes = next[d] > side.last();
+      if (closes && !side.wraps()) continue;  // the end of a line
+      const int way = closes ? 1 : 0;         // of a ring of two both ways are as long
       next[d] %= side.extent;
       const int other = torus_->device(next);
-      hop(device, other, 0, 1);
-      hop(other, device, 0, 1);
+      hop(device, other, way, 1);
+      hop(other, device, way, 1);
     }
   }
   return true;

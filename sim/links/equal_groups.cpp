@@ -182,7 +182,7 @@ bool EqualGroups::alike_within_nodes() const {
 void EqualGroups::add_others(GroupForm& form) const {
   const auto alike = [](const clusters::GroupSpan& a, const clusters::GroupSpan& b) {
     return a.within_node == b.within_node && a.bandwidth.value == b.bandwidth.value &&
-           a.latency.value == b.latency.value;
+           a.latency.value == b.latency.value && a.hops == b.hops && a.exchange.value == b.exchange.value;
   };
   for (const std::vector<int>& devices : form.groups) {
     const clusters::GroupSpan span = span_of(form, devices);

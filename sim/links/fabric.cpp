@@ -14,6 +14,7 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
+#include "clusters/paths.h"
 #include "sim/links/symmetry.h"
 
 namespace orrery::sim {
@@ -80,10 +81,11 @@ Graph compact(const Cluster& cluster) {
   return g;
 }
 
-// Shortest paths from `source` over vertices that `inside` admits, until `target` is reached (-1: to all vertices).
-template <class Inside>
+// Shortest paths from `source` over vertices that `inside` admits, until `target` is reached (-1: to all vertices). Of
+// ways as long the first one that is found, or the last.
 struct ShortestWays {
-  ShortestWays(const Graph& graph, int source, int target, const Inside& inside) {
+  template <class Inside>
+  ShortestWays(const Graph& graph, int source, int target, const Inside& inside, bool last = false) {
     std::priority_queue<std::tuple<Length, int>, std::vector<std::tuple<Length, int>>, std::greater<>> queue;
     reached[source] = {{0, 0}, -1, -1};
     queue.push({{0, 0}, source});
@@ -97,7 +99,10 @@ struct ShortestWays {
         if (!inside(arc.to)) continue;
         const Length further{length.latency + arc.latency, length.inverse + arc.inverse};
         const auto found = reached.find(arc.to);
-        if (found != reached.end() && found->second.length <= further) continue;
+        if (found != reached.end() && found->second.length <= further) {
+          if (last && found->second.length == further) found->second.from = v, found->second.arc = i;
+          continue;
+        }
         reached[arc.to] = {further, v, i};
         queue.push({further, arc.to});
       }
@@ -140,8 +145,11 @@ struct NodeKind {
 }  // namespace
 
 struct Fabric::Parts {
-  explicit Parts(const Cluster& cluster) : graph(compact(cluster)), per_node(cluster.devices_per_node) {
+  explicit Parts(const Cluster& cluster)
+      : graph(compact(cluster)), per_node(cluster.devices_per_node), relays(clusters::relays(cluster)) {
     vertex_of.assign(cluster.device_vertices.begin(), cluster.device_vertices.end());
+    if (cluster.shape && cluster.shape->node.fabric == clusters::NodeFabric::torus)
+      switched = cluster.nodes > 1 && cluster.shape->network.torus.empty();
     gather_nodes();
     place_devices();
     find_dead_ends();
@@ -152,6 +160,7 @@ struct Fabric::Parts {
 
   Graph graph;
   int per_node = 1;
+  bool relays = false;          // clusters::relays
   bool switched = true;         // nodes connect only through switches
   std::vector<int> vertex_of;   // by device
   std::vector<int> node_first;  // vertices of node n: node_vertices[node_first[n], node_first[n+1])
@@ -193,6 +202,9 @@ struct Fabric::Parts {
             graph.node[v] >= 0 && other >= 0 && other != graph.node[v])
           switched = false;
   }
+
+  // Whether a way over the devices' own links may pass here.
+  [[nodiscard]] bool passes_on(int v) const { return relays && graph.kind[at(v)] == VertexKind::device; }
 
   // Nodes are of the same kind if they are wired alike, vertex by vertex.
   int find_kind(int n) {
@@ -238,10 +250,12 @@ struct Fabric::Parts {
     };
     for (const int d : kind.devices) {
       const ShortestWays search(graph, vertex(d), -1, inside);
+      const ShortestWays own(graph, vertex(d), -1, [&](int v) { return inside(v) && passes_on(v); });
       std::vector<LocalRoute> to_devices, to_ports;
       distance.emplace_back();
       const auto route_to = [&](int v) {
-        return search.reached.contains(v) ? local_route(search.arcs_to(v), vertex(d)) : LocalRoute{};
+        const ShortestWays& found = own.reached.contains(v) ? own : search;
+        return found.reached.contains(v) ? local_route(found.arcs_to(v), vertex(d)) : LocalRoute{};
       };
       for (const int other : kind.devices) to_devices.push_back(route_to(vertex(other)));
       for (const Port& port : kind.ports) {
@@ -301,11 +315,14 @@ struct Fabric::Parts {
 
   // Directions between two vertices, cached; null if there is no path.
   template <class Inside>
-  const std::vector<int>* searched(int from, int to, const Inside& inside) const {
-    const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
+  const std::vector<int>* searched(int from, int to, const Inside& inside, bool last = false) const {
+    const std::uint64_t key =
+        static_cast<std::uint64_t>(from) << 32 | (last ? 1U << 31 : 0U) | static_cast<unsigned>(to);
     const auto [found, fresh] = known.try_emplace(key);
     if (fresh) {
-      const ShortestWays search(graph, from, to, inside);
+      ShortestWays search(
+          graph, from, to, [&](int v) { return inside(v) && passes_on(v); }, last);
+      if (!search.reached.contains(to)) search = ShortestWays(graph, from, to, inside, last);
       if (search.reached.contains(to)) {
         found->second.emplace();
         for (const int a : search.arcs_to(to)) found->second->push_back(graph.arcs[at(a)].direction);
@@ -405,7 +422,8 @@ void Fabric::route(int a, int b, int way, std::vector<int>& out) const {
     return;
   }
   if (!p.switched) {
-    const std::vector<int>* found = p.searched(p.vertex_of[at(a)], p.vertex_of[at(b)], [](int) { return true; });
+    const std::vector<int>* found = p.searched(
+        p.vertex_of[at(a)], p.vertex_of[at(b)], [](int) { return true; }, way % 2 == 1);
     ENSURE(found, "no route from device {} to {}", a, b);
     out.insert(out.end(), found->begin(), found->end());
     return;

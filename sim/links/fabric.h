@@ -4,7 +4,8 @@
 /// connect to, never for every pair of devices.
 ///
 /// A device sends to another node through its nearest NICs; devices that are equally near to several NICs divide them
-/// in order, as NCCL does. If a node has more NICs than devices, a device's traffic is spread over its own NICs.
+/// in order, as NCCL does. If a node has more NICs than devices, a device's traffic is spread over its own NICs. On a
+/// torus or a mesh routes keep to the devices' own links (clusters::relays).
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -33,7 +34,8 @@ class Fabric {
 
   /// Number of NICs that a device's traffic to other nodes is spread over; 1 if it has none of its own.
   [[nodiscard]] int ways(int device) const;
-  /// Appends the directions from device a to device b; `way`: which share of the traffic, if the nodes differ.
+  /// Appends the directions from device a to device b; `way`: which share of the traffic, if the nodes differ; on
+  /// a torus odd shares take the other one of two ways as long.
   void route(int a, int b, int way, std::vector<int>& out) const;
 
  private:

@@ -58,7 +58,8 @@ void expect_shortest(const Cluster& cluster, Paths& paths, const Numbered& numbe
 }
 
 TEST(Paths, AreAsShortAsRoutesOnTheCatalogue) {
-  for (const char* name : {"dgx-1v", "dgx-2", "hgx-h100", "localhost-4", "selene-1024", "meta-roce-16384"}) {
+  for (const char* name : {"dgx-1v", "dgx-2", "hgx-h100", "localhost-4", "selene-1024", "meta-roce-16384", "tpu-v4",
+                           "aws-trn1", "pcie-h100"}) {
     const Cluster cluster = catalog(name);
     Paths paths(cluster);
     const Numbered numbered(cluster.graph);
@@ -68,6 +69,28 @@ TEST(Paths, AreAsShortAsRoutesOnTheCatalogue) {
       if (a != b) expect_shortest(cluster, paths, numbered, a, b);
     }
   }
+}
+
+// Of these a hop takes 1 us, and the way over the host 0.8.
+TEST(Paths, KeepToTheDevicesOwnLinksWhereTheyRelay) {
+  for (const char* name : {"tpu-v4", "tpu-v5e", "aws-trn1", "hls-gaudi2"}) {
+    const Cluster cluster = catalog(name);
+    Paths paths(cluster);
+    const Numbered numbered(cluster.graph);
+    for (int a = 0; a < cluster.devices_per_node; ++a)
+      for (int b = 0; b < cluster.devices_per_node; ++b) {
+        for (const int link : paths.between(a, b).links)
+          EXPECT_GE(cluster.graph[numbered.ends[static_cast<std::size_t>(link)].second].device, 0) << name;
+        for (const auto v : route(cluster, a, b)) EXPECT_GE(cluster.graph[v].device, 0) << name;
+      }
+  }
+}
+
+TEST(Paths, TakeTheHostWhereTheirOwnLinksDoNotLead) {
+  const Cluster bridges = catalog("pcie-h100");  // NVLink between pairs only
+  Paths paths(bridges);
+  EXPECT_EQ(paths.between(0, 1).links.size(), 1u);
+  EXPECT_GT(paths.between(0, 2).links.size(), 1u);
 }
 
 // A route that was found for other nodes wired alike is the one that a search for this pair finds.

@@ -54,10 +54,38 @@ TEST(TorusGroup, IsNoCornerAndNoUnevenDistances) {
 
 TEST(TorusGroup, SendsToAllAtWhatTheFullestLinkLetsThrough) {
   const Torus of = torus({8, 8, 4});
-  // On a ring of eight a member sends 1/8 to each; over a link pass those to the next four, 1 + 2 + 3 + 4/2 eighths: 1.
-  EXPECT_DOUBLE_EQ(torus_group(of, box(of, {{0, 1, 2, 3, 4, 5, 6, 7}, {0}, {0}}))->exchange_links(false), 1);
-  // In a line of four, two send half of theirs over the middle: 1.
-  EXPECT_DOUBLE_EQ(torus_group(of, box(of, {{0, 1, 2, 3}, {0}, {0}}))->exchange_links(false), 1);
+  // On a ring of eight a member sends 1/8 to each; over a link pass those to the next four, 1 + 2 + 3 + 4/2 eighths: a
+  // message, of which a member sends 7/8.
+  EXPECT_DOUBLE_EQ(torus_group(of, box(of, {{0, 1, 2, 3, 4, 5, 6, 7}, {0}, {0}}))->exchange_links(false), 7.0 / 8);
+  // In a line of four, two send half of theirs over the middle: a message again.
+  EXPECT_DOUBLE_EQ(torus_group(of, box(of, {{0, 1, 2, 3}, {0}, {0}}))->exchange_links(false), 3.0 / 4);
+}
+
+/// Messages' worth on the fullest link when members 0..n-1 of a ring, or of a line, each send 1/n to every member the
+/// shorter way, and half each way round where both are as long.
+double fullest(int n, bool ring) {
+  std::vector<double> up(static_cast<std::size_t>(n)), down(up);
+  for (int from = 0; from < n; ++from)
+    for (int to = 0; to < n; ++to) {
+      const int ahead = ring ? (to - from + n) % n : to - from, back = ring ? n - ahead : -ahead;
+      const bool tie = ring && ahead == back;
+      for (int k = 0; k < ahead && (tie || !ring || ahead < back); ++k)
+        up[static_cast<std::size_t>((from + k) % n)] += (tie ? 0.5 : 1) / n;
+      for (int k = 0; k < back && ahead != 0 && (tie || !ring || back < ahead); ++k)
+        down[static_cast<std::size_t>((from - k + n) % n)] += (tie ? 0.5 : 1) / n;
+    }
+  return std::max(*std::max_element(up.begin(), up.end()), *std::max_element(down.begin(), down.end()));
+}
+
+TEST(TorusGroup, SendsToAllAsFastAsCountedLinkByLink) {
+  for (const int n : {3, 4, 5, 6, 7, 8, 9, 16}) {
+    std::vector<int> all(static_cast<std::size_t>(n));
+    std::iota(all.begin(), all.end(), 0);
+    const double sent = (n - 1.0) / n;
+    EXPECT_NEAR(sent / torus_group(torus({n}), all)->exchange_links(false), fullest(n, true), 1e-12) << "ring of " << n;
+    EXPECT_NEAR(sent / torus_group(torus({n + 1}), all)->exchange_links(false), fullest(n, false), 1e-12)
+        << "line of " << n;
+  }
 }
 
 TEST(PlacesOnATorus, AreWholeDimensionsAndRatherSeveral) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "clusters/build.h"
 #include "clusters/routes.h"
 #include "tests/clusters/support.h"
 
@@ -202,6 +203,20 @@ TEST(Mesh, AllToAllsPassThroughThirdDevices) {
 
 // Zion's ports are served by a core each: 42 Gb/s from one host, 14 Gb/s from many. 128 ranks, of which 120 are on
 // other nodes: 15/16 of a vector leave through ports of 1.75 GB/s.
+TEST(Torus, AllToAllsTakeAsLongAsTheFullestLink) {
+  clusters::Cluster pod = *clusters::resized(catalog("tpu-v4"), 256);
+  const clusters::Torus torus = clusters::torus_of(pod);
+  ASSERT_GT(torus.dims.back(), 4);
+  std::vector<int> line;
+  for (int z = 0; z < 4; ++z) line.push_back(torus.device({0, 0, z}));
+  const Network network = collective_network(pod, defaults(pod));
+  const Choice taken = choose(network, Operation::all_to_all, clusters::span_of(pod, line), 4, Bytes{kGiB});
+  // Two members each send half of theirs over the middle: a whole message.
+  const double least = kGiB / (50e9 * network.intra_efficiency);
+  EXPECT_NEAR(time_of(network, taken, kGiB), least, 0.01 * least);
+  EXPECT_GE(time_of(network, taken, kGiB), least);
+}
+
 TEST(CoresThatRunTheProtocol, BoundAllToAllsMoreThanRings) {
   const Machine zion = machine("zion", 16), zionex = machine("zionex-128", 16);
   const double bytes = 64 * kMiB;

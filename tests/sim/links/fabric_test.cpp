@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "clusters/paths.h"
+#include "clusters/torus.h"
 #include "sim/simulate.h"
 #include "tests/sim/small_clusters.h"
 
@@ -125,6 +127,43 @@ TEST(Fabric, RelaysWithinTheNodeWhereRailsDoNotMeet) {
     at = ends[static_cast<std::size_t>(d)].second;
   }
   EXPECT_EQ(at, static_cast<int>(cluster->device_vertices[7]));
+}
+
+std::vector<clusters::LinkKind> kinds_between(const Fabric& fabric, int a, int b) {
+  std::vector<int> route;
+  fabric.route(a, b, 0, route);
+  std::vector<clusters::LinkKind> kinds;
+  for (const int d : route) kinds.push_back(fabric.direction(d).kind);
+  return kinds;
+}
+
+// A hop of theirs takes 1 us, the way over the host 0.8: nearer, but devices do not take it.
+TEST(Fabric, KeepsToTheDevicesOwnLinksOnATorusAndAMesh) {
+  const auto pod = testing::cluster("tpu-v4", 64);
+  const Fabric of_pod(*pod);
+  const clusters::Torus torus = clusters::torus_of(*pod);
+  for (int a = 0; a < 64; ++a)
+    for (int b = 0; b < 64; ++b)
+      EXPECT_EQ(kinds_between(of_pod, a, b),
+                std::vector<clusters::LinkKind>(static_cast<std::size_t>(clusters::torus_distance(torus, a, b)),
+                                                clusters::LinkKind::nvlink))
+          << a << " to " << b;
+  for (const char* name : {"aws-trn1", "hls-gaudi2"}) {
+    const auto node = testing::cluster(name);
+    const Fabric fabric(*node);
+    for (int a = 0; a < node->devices_per_node; ++a)
+      for (int b = 0; b < node->devices_per_node; ++b)
+        for (const clusters::LinkKind kind : kinds_between(fabric, a, b))
+          EXPECT_EQ(kind, clusters::LinkKind::nvlink) << name << " " << a << " to " << b;
+  }
+}
+
+TEST(Fabric, TakesTheHostWhereAMeshHasNoWay) {
+  const auto bridges = testing::cluster("pcie-h100");  // NVLink between pairs only
+  const Fabric fabric(*bridges);
+  EXPECT_EQ(kinds_between(fabric, 0, 1), std::vector{clusters::LinkKind::nvlink});
+  const auto apart = kinds_between(fabric, 0, 2);
+  EXPECT_GT(std::count(apart.begin(), apart.end(), clusters::LinkKind::pcie), 0);
 }
 
 TEST(Fabric, CpuRanksHaveNone) {

@@ -114,11 +114,11 @@ MixerTraits lightning_mixer() {
       .title = "lightning attention layer",
       .titles = "lightning attention layers",
       .key = "state_space",
-      .example = "state_space: {heads: 64, width: 128, state: 128}, and pattern: [lightning+mlp, attention+mlp]",
+      .example =
+          "state_space: {heads: 64, width: 128, groups: 64, state: 128}, and pattern: [lightning+mlp, attention+mlp]",
       .sized = [](const Model& m) { return m.ssm.any(); },
       .in_order = true,
       .core = OpKind::decayed_attention,
-      .weights = "lightning.",
       .check =
           [](const Needs& needs, const Model& m) {
             const StateSpace& s = m.ssm;

@@ -96,13 +96,21 @@ void Executor::connect_peers() {
 
 void Executor::find_optimizer() {
   optimizer_.entry = -1;
+  bool clipped = false;  // a rank that updates nothing is where others update behind the clipping
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
     const plan::Block& block = class_.blocks[static_cast<std::size_t>(class_.program[e].block)];
-    for (std::size_t s = 0; s < block.steps.size(); ++s)
-      if (updates_parameters(block.steps[s])) {
-        optimizer_ = {static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)};
+    for (std::size_t s = 0; s < block.steps.size(); ++s) {
+      const plan::Step& step = block.steps[s];
+      const plan::StepRef at{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)};
+      if (updates_parameters(step)) {
+        optimizer_ = at;
         return;
       }
+      if (clipped && optimizer_.entry < 0) optimizer_ = at;
+      clipped = clipped || std::any_of(step.ops.begin(), step.ops.end(), [](const models::Op& op) {
+                  return op.kind == models::OpKind::clip_coefficient;
+                });
+    }
   }
 }
 
@@ -148,6 +156,7 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   arena_.begin_step();
   fetched_ = {};
   lossless_ = {};
+  saw_optimizer_ = false;
   backend_.begin_step(input.context);
   transport_.mark_operations(recording_);
   if (class_.scaling.exists()) backend_.read_later(kScaleBefore, arena_.data(class_.scaling, -1), 4);
@@ -156,6 +165,7 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
     walk_by_graphs(all, input);
   else
     walk(all, input);
+  see_gradients(input);  // a rank whose program ends before
   opened_ = true;
   communication_.wait_for_all();
   for (const plan::BufferId scalar : {class_.loss, class_.gradient_norm})
@@ -181,13 +191,17 @@ void Executor::walk(std::span<const Place> places, const StepInput& input) {
   for (const Place& place : places) run_one(step_at(place), place, input);
 }
 
+void Executor::see_gradients(const StepInput& input) {
+  if (!input.before_optimizer || saw_optimizer_) return;
+  saw_optimizer_ = true;
+  communication_.wait_for_all();
+  backend_.synchronise();
+  input.before_optimizer();
+}
+
 void Executor::run_one(const plan::Step& step, const Place& place, const StepInput& input) {
   if (input.before_each) input.before_each(place.at);
-  if (place.at == optimizer_ && input.before_optimizer) {
-    communication_.wait_for_all();
-    backend_.synchronise();
-    input.before_optimizer();
-  }
+  if (place.at == optimizer_) see_gradients(input);
   arrive(step, place);
   execute(step, place, input);
   leave(step, place, true);

@@ -183,6 +183,7 @@ class Executor {
                  bool ends_step);
   [[nodiscard]] bool capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input, bool ends_step);
   void read_ahead(std::span<const Place> places, const StepInput& input);
+  void see_gradients(const StepInput& input);
   void run_one(const plan::Step& step, const Place& place, const StepInput& input);
   void execute(const plan::Step& step, const Place& place, const StepInput& input);
   void give_birth(const plan::Step& step, const Place& place);
@@ -222,12 +223,13 @@ class Executor {
   MessageNames names_{schedule_, class_, transport_.rank()};
   CopyEngines copies_;
   std::map<std::pair<plan::GroupId, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
-  plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
+  plan::StepRef optimizer_;    ///< the first that updates a parameter, else what follows clipping; entry -1: none
   std::deque<RawSpan> spans_;  ///< a message in flight writes to its own span while others are added
   std::vector<IterationRecord> iterations_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::vector<float>>> operators_;  ///< by block and step
   bool recording_ = false;
-  bool opened_ = false;  ///< a step has run, so entries that open a run are over
+  bool saw_optimizer_ = false;  ///< in this training step
+  bool opened_ = false;         ///< a step has run, so entries that open a run are over
   std::int32_t current_iteration_ = 0;
   struct Marked {
     std::size_t span;

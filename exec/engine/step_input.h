@@ -27,7 +27,8 @@ struct StepInput {
   std::function<void(const Instance& of, const ClickBatch& batch)> load_clicks = {};
   /// Called with these samples' logits and labels, for evaluation. May be empty.
   std::function<void(std::span<const float> logits, std::span<const float> labels)> see_clicks = {};
-  /// Called once, when all gradients are reduced and no parameter has been updated. May be empty.
+  /// Called once on every rank, when its gradients are reduced and none of its parameters has been updated; of a rank
+  /// that updates none, behind the clipping. May be empty.
   std::function<void()> before_optimizer;
   /// Called before each step of the program, on the rank's own thread, without waiting for anything. Empty unless a
   /// guard or a test looks at a step: with it, a training step runs without graphs.

@@ -11,7 +11,6 @@ MixerTraits attention_mixer() {
           .title = "attention",
           .titles = "attention",
           .core = OpKind::attention,
-          .weights = "attn.",
           .notes = [](LinearNotes& to) -> std::unique_ptr<MixerNotes> { return std::make_unique<Attention>(to); }};
 }
 

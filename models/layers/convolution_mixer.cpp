@@ -81,7 +81,6 @@ MixerTraits convolution_mixer() {
       .sized = [](const Model& m) { return m.conv_taps > 0; },
       .in_order = true,
       .core = OpKind::gated_conv,
-      .weights = "conv.",
       .undivided = undivided_columns,
       .divisors = "a tensor degree that divides the hidden width",
       .sizes = [](const Model& m) { return fmt::format("{} taps", m.conv_taps); },

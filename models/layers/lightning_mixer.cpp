@@ -84,7 +84,7 @@ class LightningAttention final : public MixerNotes {
   }
   Op norm(OpKind kind, const Tensors& in, const Tensors& out) const {
     Op o = to_.op(kind, in, out, columns_);
-    o.epsilon = to_.model.norm_epsilon;
+    o.epsilon = 1e-6;  // the class's norm here has its own, whatever the model's others have
     return o;
   }
   Op recurrence(OpKind kind, const Tensors& in, const Tensors& out) const {
@@ -114,11 +114,11 @@ MixerTraits lightning_mixer() {
       .title = "lightning attention layer",
       .titles = "lightning attention layers",
       .key = "state_space",
-      .example = "state_space: {heads: 64, width: 128, state: 128}, and pattern: [lightning+mlp, attention+mlp]",
+      .example =
+          "state_space: {heads: 64, width: 128, groups: 64, state: 128}, and pattern: [lightning+mlp, attention+mlp]",
       .sized = [](const Model& m) { return m.ssm.any(); },
       .in_order = true,
       .core = OpKind::decayed_attention,
-      .weights = "lightning.",
       .check =
           [](const Needs& needs, const Model& m) {
             const StateSpace& s = m.ssm;

@@ -41,10 +41,11 @@ struct MixerTraits {
   const char* key = nullptr;
   const char* example = "";  ///< of that key and a pattern
   bool (*sized)(const Model&) = nullptr;
+  bool convolves = false;           ///< of `state_space` it has `taps` and `conv_bias`
+  bool has_rank = false;            ///< of `state_space` it has `rank`
   bool in_order = false;            ///< reads the tokens of a sequence one after another
   OpKind core{};                    ///< the operator in which tokens meet: what runs it runs the mixer
   std::vector<Mixer> members = {};  ///< of several that read one norm and are summed; empty: itself
-  const char* weights = "";         ///< before the names of its parameters
   /// What else has to hold of a model with such blocks.
   void (*check)(const Needs&, const Model&) = nullptr;
   /// What `ways` tensor ranks do not divide ("the short convolutions' 100 columns"); empty: they divide all of it.

@@ -182,9 +182,10 @@ MixerTraits selective_mixer() {
           .key = "state_space",
           .example = "state_space: {heads: 8192, width: 1, state: 16, rank: 256}, and pattern: [selective+mlp]",
           .sized = [](const Model& m) { return m.ssm.any(); },
+          .convolves = true,
+          .has_rank = true,
           .in_order = true,
           .core = OpKind::selective_scan,
-          .weights = "selective.",
           .check =
               [](const Needs& needs, const Model& m) {
                 const StateSpace& s = m.ssm;

@@ -181,7 +181,7 @@ std::string undivided_heads(const char* titles, const Model& m, std::int64_t way
 MixerTraits state_mixer(MixerTraits own) {
   own.key = "state_space";
   own.sized = [](const Model& m) { return m.ssm.any(); };
-  own.in_order = true;
+  own.convolves = own.in_order = true;
   own.divisors = "a tensor degree that divides heads, groups and normed runs; or ZeRO and pipeline stages";
   own.sizes = [](const Model& m) {
     return fmt::format("{} of {} columns in {}, state {}", base::count_of(m.ssm.heads, "head"), m.ssm.width,
@@ -201,7 +201,6 @@ MixerTraits mamba_mixer() {
        .titles = "state spaces",
        .example = "state_space: {heads: 128, width: 64, groups: 8, state: 128}, and pattern: [mamba, mlp]",
        .core = OpKind::state_scan,
-       .weights = "ssm.",
        .undivided = [](const Model& m, std::int64_t ways) { return undivided_heads("state spaces", m, ways); },
        .notes = [](LinearNotes& to) -> std::unique_ptr<MixerNotes> {
          return std::make_unique<StateMixer>(to, false);
@@ -216,7 +215,6 @@ MixerTraits delta_mixer() {
        .titles = "gated delta networks",
        .example = "state_space: {heads: 32, width: 128, groups: 16, state: 128}, and pattern: [delta+mlp]",
        .core = OpKind::delta_rule,
-       .weights = "delta.",
        .check =
            [](const Needs& needs, const Model& m) {
              const StateSpace& s = m.ssm;

@@ -88,7 +88,8 @@ class ConfigKeys {
   virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;
   virtual void remark(const std::string& text) = 0;
   void differs(const std::string& text);
-  [[nodiscard]] virtual bool given(const char* key) const = 0;  ///< reading: present, and not null
+  [[nodiscard]] virtual bool given(const char* key) const = 0;    ///< reading: present, and not null
+  [[nodiscard]] virtual bool written(const char* key) const = 0;  ///< reading: present, be it null
 };
 
 }  // namespace orrery::models

@@ -27,6 +27,13 @@ inline void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
   if (k.reads() && !added) m.experts.aux_coefficient = 0;
 }
 
+/// Random factors of what routers and experts read, in training alone, which a model here has not.
+inline void jitter_left_out(ConfigKeys& k) {
+  double noise = 0;
+  if (k.reads()) k.real({"router_jitter_noise"}, noise, 0, kMostCoefficient, 0);
+  if (noise > 0) k.differs("training multiplies nothing before routers by random factors (router_jitter_noise)");
+}
+
 /// For families where one key is the width of the experts and of dense MLPs, which do not exist.
 inline void experts_as_wide_as_mlps(ConfigKeys& k, Model& m) {
   if (k.reads()) m.experts.hidden = m.ffn_hidden;

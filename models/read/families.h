@@ -72,6 +72,8 @@ struct FamilyTraits {
   void (*names)(WeightNames&, const Model&) = nullptr;  ///< if features decide them
   bool mixture = false;                                 ///< its models have experts
   std::int64_t vocab = 0;                               ///< of files that say none; 0: they have to
+  /// Why the class would compute something else from a file of this model's weights; null: it would not.
+  const char* (*computes_else)(const Model&) = nullptr;
 };
 
 /// The entries of each file; families() has all.

@@ -124,6 +124,10 @@ void as_minicpm3(Model& m) {
   m.norm_epsilon = 1e-5;
 }
 
+constexpr const char* kTurnsHalves =
+    "its rotation turns columns half of a head's apart, here neighbours: its files of weights are neither read nor "
+    "written";
+
 void minicpm3_config(ConfigKeys& k, Model& m) {
   LatentAttention& l = m.latent;
   llama_keys(k, m, 1e-5, true);
@@ -137,8 +141,7 @@ void minicpm3_config(ConfigKeys& k, Model& m) {
   k.count({"v_head_dim"}, l.value, 1, kMostWidth, m.hidden / std::max<std::int64_t>(1, m.heads));
   if (k.reads()) m.head_dim = l.nope + l.rope;
   minicpm_scales(k, m, {12, 1.4, 256});
-  if (k.reads())
-    k.differs("its rotation turns columns half of a head's apart, here neighbours: its files of weights are not read");
+  if (k.reads()) k.differs(kTurnsHalves);
 }
 
 // -- DeepSeek-V3.2 and GLM-5 -----------------------------------------------------------------------------------------
@@ -541,6 +544,7 @@ std::vector<FamilyTraits> deepseek_families() {
   };
   for (FamilyTraits& one : all) {
     one.mixture = one.family != Family::minicpm3;
+    if (one.family == Family::minicpm3) one.computes_else = [](const Model&) { return kTurnsHalves; };
     if (one.family == Family::deepseek_v3) one.model_types.push_back("kimi_k2");
     if (one.family == Family::glm4_moe) one.model_types.push_back("glm4v_moe_text");
   }

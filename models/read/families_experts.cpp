@@ -19,7 +19,7 @@ void as_mixtral(Model& m) {
 }
 
 void mixtral_config(ConfigKeys& k, Model& m) {
-  llama_keys(k, m, 1e-5, false);
+  llama_keys(k, m, 1e-5, false, "rms_norm_eps", 8);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
   k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
   silu(k, m, "mixtral");
@@ -28,6 +28,7 @@ void mixtral_config(ConfigKeys& k, Model& m) {
   experts_keys(k, m, "num_local_experts");
   experts_as_wide_as_mlps(k, m);
   auxiliary_loss(k, m, 0.001);
+  jitter_left_out(k);
 }
 
 WeightNames mixtral_names() {

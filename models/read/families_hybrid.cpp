@@ -198,7 +198,7 @@ void as_bamba(Model& m) {
 }
 
 void bamba_config(ConfigKeys& k, Model& m) {
-  llama_keys(k, m, 1e-5, false);
+  llama_keys(k, m, 1e-5, false, "rms_norm_eps", 8);
   rotation(k, m, 0.5);
   silu(k, m, "bamba");
   // Blocks that attend, by number; the others are state spaces.
@@ -455,7 +455,7 @@ void falcon_h1_scales(ConfigKeys& k, Model& m) {
 
 void falcon_h1_config(ConfigKeys& k, Model& m) {
   StateSpace& s = m.ssm;
-  llama_keys(k, m, 1e-5, false);
+  llama_keys(k, m, 1e-5, false, "rms_norm_eps", 8);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
   rotation(k, m, 0);
   silu(k, m, "falcon_h1");

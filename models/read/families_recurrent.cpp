@@ -150,7 +150,13 @@ void minimax_blocks(ConfigKeys& k, Model& m) {
   std::vector<std::size_t> attend = attending(m);
   const char* key = "layer_types";
   k.layer_words(key, {"linear_attention", "full_attention"}, attend);
-  if (k.reads() && attend.empty()) k.layer_words(key = "attn_type_list", {"0", "1"}, attend);
+  if (std::vector<std::size_t> numbered; k.reads()) {
+    constexpr const char* kNumbered = "attn_type_list";
+    k.layer_words(kNumbered, {"0", "1"}, numbered);
+    if (!attend.empty() && !numbered.empty() && attend != numbered)
+      k.refuse(kNumbered, "`layer_types` says otherwise", "one of the two, or the same in both");
+    if (attend.empty() && !numbered.empty()) key = kNumbered, attend = std::move(numbered);
+  }
   if (k.reads() && attend.empty())
     for (std::int64_t i = 0; i < m.layers; ++i) attend.push_back((i + 1) % 2 == 0 ? 0 : 1);
   std::vector<BlockParts> blocks;
@@ -175,8 +181,14 @@ void minimax_scales(ConfigKeys& k, Model& m) {
        m.experts.weight_scale);
 }
 
+constexpr const char* kTurnsAll = "its class turns all columns of a head, here the first of them";
+
+const char* minimax_computes_else(const Model& m) {
+  return m.rotary_share < 1 ? kTurnsAll : nullptr;
+}
+
 void minimax_config(ConfigKeys& k, Model& m) {
-  llama_keys(k, m, 1e-5, false);
+  llama_keys(k, m, 1e-5, false, "rms_norm_eps", 8);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
   k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
   const std::int64_t width = m.head_dim > 0 ? m.head_dim : m.hidden / std::max<std::int64_t>(1, m.heads);
@@ -184,12 +196,21 @@ void minimax_config(ConfigKeys& k, Model& m) {
     k.real({"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, 1);
   else
     rotated_columns(k, m, width);
+  // The first files' class, whose name the file says, turns `rotary_dim` columns; Hugging Face's has no such key.
+  std::string type = "minimax";
+  if (k.reads()) k.text({"model_type"}, type, "minimax");
+  const bool first_class = type != "minimax";
+  if (k.reads() && !first_class && m.rotary_share < 1) k.differs(kTurnsAll);
   k.rope_scaling(m);
   silu(k, m, "minimax");
   experts_keys(k, m, "num_local_experts");
   experts_as_wide_as_mlps(k, m);
   auxiliary_loss(k, m, 0.001);
   k.only("postnorm", true, "what norms make is added to in its class");
+  if (k.reads() && first_class && !k.given("postnorm"))
+    k.refuse("postnorm", "without `postnorm` this class adds to what has gone into norms, which no model here has",
+             "postnorm: true");
+  jitter_left_out(k);
   std::int64_t window = 0;
   if (k.reads()) k.count({"sliding_window"}, window, 0, kMostSequence, 0);
   if (window > 0) k.refuse("sliding_window", "attention of this class has no window here", "null");
@@ -267,7 +288,7 @@ void jamba_blocks(ConfigKeys& k, Model& m) {
 void jamba_config(ConfigKeys& k, Model& m) {
   Experts& e = m.experts;
   StateSpace& s = m.ssm;
-  llama_keys(k, m, 1e-6, false);
+  llama_keys(k, m, 1e-6, false, "rms_norm_eps", 8);
   silu(k, m, "jamba");
   std::int64_t count = std::max<std::int64_t>(1, e.count), chosen = e.any() ? e.chosen : 1;
   k.count({"num_experts", "num_local_experts"}, count, 1, kMostExperts, 16);
@@ -341,6 +362,7 @@ std::vector<FamilyTraits> recurrent_families() {
   for (FamilyTraits& one : all) {
     if (one.family != Family::minimax) continue;
     one.mixture = true;
+    one.computes_else = minimax_computes_else;
     for (const char* type : {"minimax_text_01", "MiniMaxText01", "minimax_m1", "MiniMaxM1"})
       one.model_types.push_back(type);
   }

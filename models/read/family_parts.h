@@ -95,10 +95,13 @@ inline std::vector<std::size_t> attending(const Model& m) {
   return out;
 }
 
-/// What Llama and its descendants have in common.
-inline void llama_keys(ConfigKeys& k, Model& m, double epsilon, bool tied, const char* epsilon_key = "rms_norm_eps") {
+/// What Llama and its descendants have in common. `kv_heads`: the class's where a file is silent, if these are not all
+/// heads, which null means in any case.
+inline void llama_keys(ConfigKeys& k, Model& m, double epsilon, bool tied, const char* epsilon_key = "rms_norm_eps",
+                       std::int64_t kv_heads = 0) {
   sizes(k, m);
-  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  constexpr const char* kShared = "num_key_value_heads";
+  k.count({kShared}, m.kv_heads, 1, kMostWidth, kv_heads > 0 && !k.written(kShared) ? kv_heads : m.heads);
   k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
   positions_up_to(k, m);
   k.real({epsilon_key, "layer_norm_eps"}, m.norm_epsilon, 0, 1, epsilon);
@@ -169,6 +172,9 @@ inline void minicpm_scales(ConfigKeys& k, Model& m, const MiniCpmScales& usual) 
   k.real_or_none("scale_depth", depth, kMost, usual.depth);
   k.real_or_none("dim_model_base", base, kMost, usual.base);
   if (!k.reads()) return;
+  for (const char* key : {"scale_depth", "dim_model_base"})
+    if (k.given(key) && (std::string_view(key) == "scale_depth" ? depth : base) == 0)
+      k.refuse(key, "a factor of 0 leaves nothing of what it scales", "null, which means that nothing is scaled");
   m.residual_scale = depth > 0 ? depth / root : 1;
   m.logit_scale = base > 0 ? base / width : 1;
 }

@@ -129,7 +129,7 @@ class ConfigReader : public ConfigKeys {
   void sparse_layers(const char* key, Model& model) override {
     const Cursor list = at_.optional(key);
     if (!list.exists() || model.layers < 1) return;
-    if (!list.is_sequence()) return list.error("E0111", fmt::format("`{}` is a list here", key), "one for each layer");
+    if (!is_list(list, key)) return;
     std::vector<bool> with;
     for (const Cursor& one : list.items()) {
       const std::string word = one.is_scalar() ? one.scalar_text() : "";
@@ -146,7 +146,7 @@ class ConfigReader : public ConfigKeys {
 
   void layer_types(Model& model) override {
     const Cursor list = at_.optional("layer_types");
-    if (!list.exists() || !list.is_sequence()) return;
+    if (!list.exists() || !is_list(list, "layer_types")) return;
     std::vector<bool> sliding;
     for (const Cursor& one : list.items()) {
       const std::string word = one.text();
@@ -159,7 +159,7 @@ class ConfigReader : public ConfigKeys {
   }
   void window_flags(const char* key, Model& model) override {
     const Cursor list = at_.optional(key);
-    if (!list.is_sequence()) return;
+    if (!list.exists() || !is_list(list, key)) return;
     std::vector<bool> sliding;
     for (const Cursor& one : list.items()) sliding.push_back(one.integer(0, 1, 0) == 1);
     place_listed(list, sliding, model);
@@ -232,7 +232,8 @@ class ConfigReader : public ConfigKeys {
   void layer_words(const char* key, Names known, std::vector<std::size_t>& which) override {
     which.clear();
     const Cursor list = at_.optional(key);
-    if (!list.is_sequence()) return;
+    if (!list.exists() || !is_list(list, key)) return;
+    if (list.items().empty()) return list.error("E0111", fmt::format("`{}` has no entries", key), "one for each layer");
     for (const Cursor& one : list.items()) {
       const std::string word = one.is_scalar() ? one.scalar_text() : one.text();
       const auto* const found = std::find(known.begin(), known.end(), word);
@@ -246,7 +247,7 @@ class ConfigReader : public ConfigKeys {
   bool layer_numbers(const char* key, std::vector<std::int64_t>& layers, const Model& model) override {
     layers.clear();
     const Cursor list = at_.optional(key);
-    if (!list.is_sequence()) return false;
+    if (!list.exists() || !is_list(list, key)) return false;
     for (const Cursor& one : list.items()) layers.push_back(one.integer(0, model.layers - 1, 0));
     return true;
   }
@@ -322,7 +323,7 @@ class ConfigReader : public ConfigKeys {
   std::vector<bool> which_are(const char* key, const char* yes, const char* no) override {
     const Cursor list = at_.optional(key);
     std::vector<bool> out;
-    if (!list.is_sequence()) return out;
+    if (!list.exists() || !is_list(list, key)) return out;
     for (const Cursor& one : list.items()) out.push_back(one.choice({no, yes}, 1) == 1);
     if (std::ssize(out) != model_.layers)
       list.error("E0111", fmt::format("{} entries for a model of {} layers", out.size(), model_.layers),
@@ -336,6 +337,7 @@ class ConfigReader : public ConfigKeys {
   }
   void remark(const std::string& text) override { model_.sources.push_back(text); }
   [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
+  [[nodiscard]] bool written(const char* key) const override { return at_.has(key); }
 
  private:
   /// GPT-Neo's class: 24 layers, every second one local.
@@ -373,6 +375,11 @@ class ConfigReader : public ConfigKeys {
     s.attention = at.optional("short_mscale").number(kLeast, kMost, usual);
     s.long_attention = at.optional("long_mscale").number(kLeast, kMost, usual);
     model.rope_scaling = std::move(s);
+  }
+  /// E0111 unless it is one.
+  [[nodiscard]] static bool is_list(const Cursor& at, const char* key) {
+    if (!at.is_sequence()) at.error("E0111", fmt::format("`{}` is a list here", key), "one entry for each layer");
+    return at.is_sequence();
   }
   void place_listed(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
     if (std::ssize(sliding) != model.layers)

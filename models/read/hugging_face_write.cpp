@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
+#include "models/layers/mixers.h"
 #include "models/read/families.h"
 #include "models/read/hugging_face.h"
 #include "models/read/read.h"
@@ -142,6 +145,7 @@ class ConfigWriter : public ConfigKeys {
   void refuse(const char*, const std::string&, const std::string&) override {}
   void remark(const std::string&) override {}
   [[nodiscard]] bool given(const char*) const override { return false; }
+  [[nodiscard]] bool written(const char*) const override { return false; }
 
  private:
   template <class WordOf>
@@ -165,7 +169,12 @@ Model essence(Model m) {
   if (m.masked_fraction > 0) m.masked_fraction = 1;  // part of the training recipe
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
   if (m.bias && m.attention_bias) m.qkv_bias = m.out_bias = true;
-  m.ssm.chunk = StateSpace{}.chunk;  // how it is computed, not what
+  constexpr StateSpace kUsual{};
+  m.ssm.chunk = kUsual.chunk;  // how it is computed, not what
+  const std::vector<const MixerTraits*> mixers = mixers_of(m);
+  if (std::none_of(mixers.begin(), mixers.end(), [](const MixerTraits* one) { return one->convolves; }))
+    m.ssm.taps = kUsual.taps, m.ssm.conv_bias = kUsual.conv_bias;
+  if (std::none_of(mixers.begin(), mixers.end(), [](const MixerTraits* one) { return one->has_rank; })) m.ssm.rank = 0;
   if (m.window >= m.max_sequence && !window_is_more(m)) m.drop_window();
   std::vector<bool> sliding;
   for (std::int64_t i = 0; i < m.layers; ++i) sliding.push_back(m.windowed(i));
@@ -217,6 +226,9 @@ base::Result<std::string> write_hugging_face(const Model& model) {
     return base::fail("E0604", "Hugging Face has no class of recommendation models",
                       "checkpoints use the public DLRM's tensor names");
   const FamilyTraits& family = traits_of(model.family);
+  if (const char* const why = family.computes_else != nullptr ? family.computes_else(model) : nullptr)
+    return base::fail("E0604", fmt::format("{} would be another model in {}: {}", model.name, family.architecture, why),
+                      "checkpoints keep such a model; no file of its class does");
   const auto written = [&](const std::string& name) {
     Model m = model;
     ConfigWriter out;

@@ -82,6 +82,13 @@ void check_pattern(const Cursor& root, const Model& m) {
             fmt::format("sizes of {}, but no block of the pattern is one", one.titles), one.example);
   if (m.ssm.any()) {
     const StateSpace& s = m.ssm;
+    const auto any_has = [&](bool MixerTraits::*size) {
+      return std::any_of(present.begin(), present.end(), [&](const MixerTraits* one) { return one->*size; });
+    };
+    needs("state_space", s.rank == 0 || any_has(&MixerTraits::has_rank),
+          "no block of the pattern makes its step in `rank` columns", "leave rank out, or selective blocks");
+    needs("state_space", s.taps == StateSpace{}.taps || any_has(&MixerTraits::convolves),
+          "no block of the pattern has a convolution over `taps` tokens", "leave taps out");
     needs("state_space", s.heads % s.groups == 0 && s.inner() % s.normed_runs() == 0,
           fmt::format("{} heads of {} columns do not divide into {} groups, normed in {} runs", s.heads, s.width,
                       s.groups, s.normed_runs()),

@@ -280,7 +280,8 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "`tensor: 1`; ZeRO, pipeline and context parallelism split such models"},
     {"P170", "tensor does not divide a mixer",
      "`tensor` does not divide the heads of a mixer that keeps a state (`state_space`), their groups, or the runs of "
-     "columns that its norm takes by themselves; or the columns of short convolutions (`conv_taps`)",
+     "columns that its norm takes by themselves; the columns of short convolutions (`conv_taps`) or of selective state "
+     "spaces; or lightning attention, whose norm takes all heads together",
      "a degree that divides all of them; ZeRO and pipeline stages split such models too"},
     {"P171", "context parallelism of mixers that read in order",
      "`context` above 1 for a model with mixers that read the tokens of a sequence one after another, such as state "

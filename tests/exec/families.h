@@ -82,6 +82,7 @@ inline void make_hybrid(models::Model& m) {
   } else if (m.family == Family::minimax) {
     m.ssm = {.heads = 8, .width = 6, .groups = 8, .state = 6, .chunk = 5, .conv_bias = false, .out_scale = 0.9};
     make_mixture(m);
+    m.layers = 4;  // two of lightning attention, whose decays differ
     m.pattern = {{Mixer::lightning, Feed::experts}, {Mixer::attention, Feed::experts}};
     m.rotary_share = 0.5, m.value_scale = 0.8, m.experts.weight_scale = 0.7;
     m.skip_scales = {1.5, 1.2, 1.7};

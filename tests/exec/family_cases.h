@@ -353,8 +353,12 @@ inline std::vector<FamilyCase> family_cases() {
   }
   // A block: both norms, 4 tensors of attention or of lightning attention, a router and 4 experts.
   all.push_back({"minimax", Family::minimax, nullptr,
-                 [](const ref::File& f, const std::vector<int>& ids) { return ref::minimax(f, sizes(8), 8, ids); },
-                 3 + 2 * (2U + 4 + 1 + 4 * 3)});
+                 [](const ref::File& f, const std::vector<int>& ids) {
+                   ref::Sizes s = sizes(8);
+                   s.layers = 4;
+                   return ref::minimax(f, s, 8, ids);
+                 },
+                 3 + 4 * (2U + 4 + 1 + 4 * 3)});
   // Both norms, 12 tensors of a selective state space and 3 of an MLP; 4 of attention, a router and 4 experts.
   all.push_back({"jamba", Family::jamba, nullptr,
                  [](const ref::File& f, const std::vector<int>& ids) { return ref::jamba(f, sizes(8), 6, ids); },

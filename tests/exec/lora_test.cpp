@@ -143,6 +143,23 @@ void expect_equal_to_serial(const Trial& trial, const char* family) {
   }
 }
 
+// The ends of the pipeline hold the embedding and the head, and no adapter: they join in gathering gradients all the
+// same.
+TEST(Adapters, HaveTheSerialGradientsWhereSomeStagesTrainNothing) {
+  Trial trial = adapted();
+  trial.steps = 2;
+  trial.gradients_at = {0, 1};
+  const Outcome serial = testing::train(trial);
+  const std::int64_t layers = trial.model.layers;
+  trial.spec.mesh.pipeline = 4;
+  trial.spec.stages.layers_per_stage = {0, 1, layers - 1, 0};
+  const Outcome out = testing::train(trial);
+  for (const std::int64_t step : trial.gradients_at) {
+    ASSERT_EQ(out.gradients.at(step).size(), serial.gradients.at(step).size());
+    EXPECT_LT(testing::relative_distance(out.gradients.at(step), serial.gradients.at(step)), 1e-5) << step;
+  }
+}
+
 TEST(Adapters, TrainAlikeOnEverySplitOfAGpt) {
   expect_equal_to_serial(adapted(), "gpt");
 }

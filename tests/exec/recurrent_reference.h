@@ -31,7 +31,7 @@ inline Matrix lightning(const File& f, const std::string& at, std::size_t heads,
       }
   }
   const Matrix gate = each(linear(f, at + "output_gate", x), sigmoid);
-  return linear(f, at + "out_proj", times(rms_norm(f, at + "norm", y, 1e-5), gate));
+  return linear(f, at + "out_proj", times(rms_norm(f, at + "norm", y, 1e-6), gate));
 }
 
 /// A softmax over all experts; the two largest, divided by their sum if `normalised`.

@@ -347,7 +347,8 @@ TEST(MixturesOfExperts, RefuseConfigurationsThatAModelCannotSay) {
   const auto config = [](const std::string& type, const std::string& more) {
     return R"({"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 99, "num_experts": 8,
                "num_local_experts": 8, "num_experts_per_tok": 2, "n_routed_experts": 8, "kv_lora_rank": 16,
-               "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "moe_intermediate_size": 32,
+               "num_key_value_heads": 4, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+               "moe_intermediate_size": 32,
                "shared_expert_intermediate_size": 64, "intermediate_size": 128, "max_position_embeddings": 64,
                "model_type": ")" +
            type + "\"" + more + "}";

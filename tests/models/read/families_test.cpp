@@ -129,12 +129,13 @@ TEST(Families, MiMosModuleIsCountedByItself) {
 TEST(Families, ComeBackFromTheConfigurationThatIsWritten) {
   for (const Published& one : published()) {
     const Model model = read(one.config);
+    EXPECT_EQ(read(write_model(model), "model.yaml"), model) << write_model(model);
+    if (model.family == Family::minicpm3) continue;  // never written
     const auto text = write_hugging_face(model);
     ASSERT_TRUE(text) << one.config << base::render(text.error(), false);
     Model again = read(*text);
     again.sources = model.sources, again.name = model.name;
     EXPECT_EQ(again, model) << *text;
-    EXPECT_EQ(read(write_model(model), "model.yaml"), model) << write_model(model);
   }
 }
 

@@ -44,7 +44,7 @@ std::string minimax_01() {
   std::string kinds;
   for (int i = 0; i < 80; ++i)
     kinds += std::string(i > 0 ? ", " : "") + (i % 8 == 7 ? "\"full_attention\"" : "\"linear_attention\"");
-  return R"({"model_type": "minimax", "architectures": ["MiniMaxForCausalLM"], "block_size": 256,
+  return R"({"model_type": "minimax_text_01", "architectures": ["MiniMaxText01ForCausalLM"], "block_size": 256,
              "full_attn_alpha_factor": 3.5565588200778455, "full_attn_beta_factor": 1.0, "head_dim": 128,
              "hidden_act": "silu", "hidden_size": 6144, "intermediate_size": 9216,
              "linear_attn_alpha_factor": 3.5565588200778455, "linear_attn_beta_factor": 1.0,
@@ -276,12 +276,26 @@ TEST(HybridFamilies, MiniMax01sFirstFilesAreReadAsItsClass) {
   const auto again = parse_model(write_model(first), "model.yaml");
   ASSERT_TRUE(again) << base::render(again.error(), false);
   EXPECT_EQ(essential(*again), essential(first));
-  const auto written = write_hugging_face(first);
+  EXPECT_TRUE(differences(first).empty());
+  EXPECT_EQ(differences(later).size(), 1U) << "this class has no rotary_dim";
+  const auto refused = write_hugging_face(first);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().front().code, "E0604");
+  EXPECT_NE(refused.error().front().message.find("turns all columns"), std::string::npos);
+  Model whole = first;
+  whole.rotary_share = 1;
+  // Nothing of lightning attention has these.
+  whole.ssm.conv_bias = !whole.ssm.conv_bias;
+  const auto written = write_hugging_face(whole);
   ASSERT_TRUE(written) << base::render(written.error(), false);
-  EXPECT_EQ(essential(read(*written)), essential(first)) << *written;
-  EXPECT_FALSE(
-      parse_model(R"({"model_type": "minimax_m1", "postnorm": false, )" + both + R"("block_size": 64})", "config.json"))
-      << "another residual";
+  Model same = read(*written);
+  EXPECT_TRUE(differences(same).empty());
+  same.ssm.conv_bias = whole.ssm.conv_bias;
+  EXPECT_EQ(essential(same), essential(whole)) << *written;
+  for (const char* residual : {R"("postnorm": false, )", ""})
+    EXPECT_FALSE(
+        parse_model(R"({"model_type": "minimax_m1", )" + (residual + both) + R"("block_size": 64})", "config.json"))
+        << residual << ": another residual";
 }
 
 TEST(HybridFamilies, Lfm2sConvolutionsAreWhereAttentionIsNot) {
@@ -361,7 +375,9 @@ TEST(HybridFamilies, FalconH1sMultipliersOfInputsAreFactorsOfWhatFollows) {
 
 TEST(HybridFamilies, ComeBackFromTheConfigurationThatIsWritten) {
   for (const Published& one : published()) {
-    const Model model = read(one.config);
+    Model model = read(one.config);
+    EXPECT_TRUE(differences(model).empty()) << one.name;
+    if (model.family == Family::minimax) model.rotary_share = 1;  // all that Hugging Face's class has
     const auto text = write_hugging_face(model);
     ASSERT_TRUE(text) << one.config << base::render(text.error(), false);
     EXPECT_EQ(essential(read(*text)), essential(model)) << *text;

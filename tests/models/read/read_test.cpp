@@ -341,6 +341,20 @@ std::string small_glm(const std::string& more, const std::string& type = "glm_mo
          more + "}";
 }
 
+TEST(HuggingFace, RefusesFactorsOfNothingAndTakesNullAsNoFactor) {
+  const auto with = [](const char* key, const char* value) {
+    return parse_model(small_glm(std::string(", \"") + key + "\": " + value, "minicpm3"), "config.json");
+  };
+  for (const char* key : {"scale_depth", "dim_model_base"}) {
+    const auto refused = with(key, "0");
+    ASSERT_FALSE(refused) << key;
+    EXPECT_EQ(refused.error().front().code, "E0111");
+    const auto none = with(key, "null");
+    ASSERT_TRUE(none) << key;
+    EXPECT_EQ(std::string(key) == "scale_depth" ? none->residual_scale : none->logit_scale, 1) << key;
+  }
+}
+
 TEST(HuggingFace, ReadsAMissingRankOfQueriesAsItsClassAndNullAsNone) {
   for (const auto& [type, rank] : {std::pair{"glm_moe_dsa", 2048},
                                    {"glm4_moe_lite", 768},

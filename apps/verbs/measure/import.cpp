@@ -61,7 +61,8 @@ base::Result<std::vector<clusters::Dump>> dumps_of(const ImportOptions& options,
       found.push_back(problem("E0301", file, text.empty() ? "the file is empty" : "the format of this file is unknown",
                               "known are NCCL's topology XML, hwloc's XML (lstopo --of xml), and the output of "
                               "`nvidia-smi topo -m`, ibnetdiscover and nccl-tests; --format names one. Of runs: "
-                              "launch scripts with Megatron-LM's flags, DeepSpeed's JSON, torchtitan's TOML, NeMo's YAML"));
+                              "launch scripts with Megatron-LM's flags, DeepSpeed's JSON, torchtitan's TOML, "
+                              "NeMo's YAML"));
   }
   if (!found.empty()) return base::fail(std::move(found));
   return dumps;
@@ -176,8 +177,8 @@ void add_import_flags(Flags flags, ImportOptions& o) {
   flags
       .option("FILE", o.files,
               "Launch script with Megatron-LM's flags, torchtitan's TOML, NeMo's YAML, or DeepSpeed's JSON with the "
-              "model's config.json, for a plan; NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output of "
-              "ibnetdiscover, for a cluster; logs of nccl-tests, for a calibration file")
+              "model's config.json, for a plan; NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output "
+              "of ibnetdiscover, for a cluster; logs of nccl-tests, for a calibration file")
       .required();
   flags.option("--format", o.format, "Format of all files; default: recognised by content")
       .value("nccl|topo|hwloc|ibnetdiscover");

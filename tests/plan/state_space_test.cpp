@@ -54,8 +54,9 @@ TEST(StateSpacePlans, DivideGatedDeltaNetworksAlike) {
   m.pattern = {{models::Mixer::delta, models::Feed::none}, {models::Mixer::attention, models::Feed::mlp}};
   EXPECT_EQ(refusal(spec, m), "");
   m.ssm.groups = 2;
-  EXPECT_NE(refusal(spec, m).find("error[P170]: tensor 4 does not divide the gated delta networks' 8 heads in 2 groups"),
-            std::string::npos)
+  EXPECT_NE(
+      refusal(spec, m).find("error[P170]: tensor 4 does not divide the gated delta networks' 8 heads in 2 groups"),
+      std::string::npos)
       << refusal(spec, m);
   spec.mesh = {};
   spec.mesh.context = 2;

@@ -6,11 +6,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/yaml.h"
 #include "cost/parameters/parameters.h"
 #include "cost/parameters/read_parameters.h"
 
 namespace orrery::cost {
+
+int Capabilities::zero_in_pipeline(int stage) const {
+  int below = -1;
+  for (const int one : pipelined_zero_stages)
+    if (one <= stage) below = std::max(below, one);
+  return below < 0 ? stage : below;
+}
 
 bool Stack::overlaps(plan::Stream stream) const {
   switch (stream) {
@@ -148,11 +157,10 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   if (!s.within_node.empty()) out += fmt::format("within_node: {}\n", base::yaml_text(s.within_node));
   if (!(s.can == Capabilities())) out += capabilities_text(s.can);
   if (!(s.usual == Practice()))
-    out += fmt::format(
-        "usual: {{sequence_parallel: {}, chunk_layers: {}{}{}}}\n", s.usual.sequence_parallel, s.usual.chunk_layers,
-        s.usual.lora_targets.empty() ? "" : ", lora_targets: " + s.usual.lora_targets,
-        std::string(s.usual.partition_checkpoints ? ", partition_checkpoints: true" : "") +
-            (s.usual.pipelined_zero > 0 ? fmt::format(", pipelined_zero: {}", s.usual.pipelined_zero) : ""));
+    out +=
+        fmt::format("usual: {{sequence_parallel: {}, chunk_layers: {}{}{}}}\n", s.usual.sequence_parallel,
+                    s.usual.chunk_layers, s.usual.lora_targets.empty() ? "" : ", lora_targets: " + s.usual.lora_targets,
+                    s.usual.partition_checkpoints ? ", partition_checkpoints: true" : "");
   out += fmt::format("recompute_whole_layer: {}\n", s.recompute_whole_layer);
   if (!s.zero_gradients) out += "zero_gradients: false\n";
   out += fmt::format(
@@ -185,8 +193,7 @@ Stack read_stack(const base::Cursor& root) {
   s.can = read_capabilities(root.optional("can"));
   if (const base::Cursor usual = root.optional("usual"); usual.exists())
     s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000),
-               text_of(usual.optional("lora_targets")), usual.optional("partition_checkpoints").boolean(false),
-               static_cast<int>(usual.optional("pipelined_zero").integer(0, 1, 0))};
+               text_of(usual.optional("lora_targets")), usual.optional("partition_checkpoints").boolean(false)};
   s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
   s.zero_gradients = root.optional("zero_gradients").boolean(true);
   const base::Cursor overlap = root.at("overlap");

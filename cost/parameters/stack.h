@@ -28,6 +28,8 @@ struct Capabilities {
   bool recompute_layers = true;          ///< some of a stage's blocks; else all of them or none
   plan::Modules recompute_modules = {};  ///< of a mixture's blocks, that its users recompute one by one
   clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the oldest with fused attention
+  /// What a ZeRO stage is in a pipeline of this software's: itself, else the next below that runs there.
+  [[nodiscard]] int zero_in_pipeline(int stage) const;
   bool operator==(const Capabilities&) const = default;
 };
 
@@ -37,9 +39,6 @@ struct Practice {
   std::int64_t chunk_layers = 0;       ///< layers per chunk of interleaved stages; 0: not interleaved
   std::string lora_targets = {};       ///< products with adapters, as rows name them; empty: all of a block
   bool partition_checkpoints = false;  ///< with ZeRO, tensor parallelism and full recomputation
-  /// What ZeRO 2 and 3 are in a pipeline of theirs: 1 where parameters are gathered and gradients reduced once a step,
-  /// not for each micro-batch; 0: what they are elsewhere.
-  int pipelined_zero = 0;
   bool operator==(const Practice&) const = default;
 };
 

@@ -421,7 +421,14 @@ class Translation {
           continue;
         // What is off does not move anything.
         const bool is_off = fails(at) || is_word(at, "0", "0.0");
-        (reason.matters && !is_off ? into_.left : into_.passed).emplace_back(at, reason.because);
+        if (reason.matters && !is_off) {
+          into_.left.emplace_back(at, reason.because);
+        } else if (!begin.ends_with('.')) {
+          into_.passed.emplace_back(at, reason.because);
+        } else if (sections_.insert(key).second) {  // a section is named once
+          into_.passed.emplace_back(at, reason.because);
+          into_.passed.back().first.said = std::string(begin) + "*";
+        }
         return true;
       }
     return false;
@@ -430,6 +437,7 @@ class Translation {
   const std::vector<Given>& all_;
   NemoSettings& into_;
   Keys keys_;
+  std::set<std::string> sections_;         ///< that are passed over
   std::int64_t per_node_ = 0, nodes_ = 1;  ///< 0: not said; a trainer has one node unless it says another
 };
 

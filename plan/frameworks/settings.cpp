@@ -208,8 +208,9 @@ std::optional<RunFormat> run_format(std::string_view text, const std::string& na
   if (name.ends_with(".sh") || name.ends_with(".slurm") || name.ends_with(".sbatch") || text.starts_with("#!"))
     return RunFormat::megatron;
   if (has("\n[parallelism]") || has("\n[training]") || text.starts_with("[model]")) return RunFormat::torchtitan;
-  if ((text.starts_with("trainer:") || has("\ntrainer:")) && (text.starts_with("model:") || has("\nmodel:")))
-    return RunFormat::nemo;
+  // Other programs' YAML has a trainer and a model too.
+  const auto section = [&](const std::string& key) { return text.starts_with(key) || has("\n" + key); };
+  if (section("trainer:") && section("model:") && has("tensor_model_parallel_size:")) return RunFormat::nemo;
   if (has("--num-layers") || has("--hidden-size") || has("--micro-batch-size")) return RunFormat::megatron;
   return std::nullopt;
 }

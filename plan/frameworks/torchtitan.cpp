@@ -315,8 +315,11 @@ const std::vector<TitanPassed>& titan_passed() {
     s.mesh.sequence_parallel = s.mesh.tensor > 1;  // every norm of its plans is sequence-parallel
     const bool sharded = shard * s.mesh.context > 1;
     const std::string reshard = titan_word(d, "parallelism.fsdp_reshard_after_forward", "default");
-    const bool again = reshard == "always" || (reshard == "default" && s.mesh.pipeline == 1);
-    s.states.zero_stage = !sharded ? 0 : again ? 3 : 2;
+    // In a pipeline parameters stay gathered, and gradients are reduced behind the last micro-batch alone
+    // (models/llama3/infra/parallelize.py, apply_fsdp; PyTorch, pipelining/stage.py, backward_maybe_with_nosync).
+    s.states.zero_stage = !sharded ? 0 : s.mesh.pipeline > 1 ? 1 : reshard == "never" ? 2 : 3;
+    if (sharded && s.mesh.pipeline > 1 && reshard == "always")
+      r.assume("parameters are gathered once a step, not for each micro-batch (fsdp_reshard_after_forward)");
     if (sharded && replicate > 1) s.states.zero_group = shard * s.mesh.context;
     s.states.overlap_gradients = s.mesh.replicas() > 1 && (s.states.zero_stage < 2 || s.sub_groups() > 1);
     s.mesh.expert_tensor = ways == s.mesh.tensor || !d.model.experts.any() ? 0 : ways;

@@ -21,9 +21,13 @@ void check_titan_split(Handover& h) {
   const int stage = s.mesh.replicas() > 1 ? s.states.zero_stage : 0;
   h.needs(plan::torchtitan_model(h.model()) != nullptr, "this model: it has flavors of its own",
           "llama3-8b, -70b or -405b, qwen3-8b, -32b, -30b-a3b or -235b-a22b, deepseek-v3");
-  h.needs(stage != 1, "optimizer states alone partitioned", "`zero_stage: 0` (DDP), 2 or 3 (FSDP2)");
+  h.needs(stage != 1 || s.mesh.pipeline > 1, "optimizer states alone partitioned without a pipeline",
+          "`zero_stage: 0` (DDP), 2 or 3 (FSDP2)");
+  h.needs(stage < 2 || s.mesh.pipeline == 1, "gradients partitioned in a pipeline, where it reduces them once a step",
+          "`zero_stage: 1`, which its FSDP2 is there");
   h.needs(stage > 0 || s.mesh.replicas() == 1 || s.mesh.ranks() == s.mesh.data,
-          "replicas that hold everything beside other parallelism (its DDP stands alone)", "`zero_stage: 2` or 3");
+          "replicas that hold everything beside other parallelism (its DDP stands alone)",
+          s.mesh.pipeline > 1 ? "`zero_stage: 1`" : "`zero_stage: 2` or 3");
   h.needs(s.mesh.tensor == 1 || s.mesh.sequence_parallel, "tensor parallelism with whole rows in its norms",
           "`sequence_parallel: true`");
   const bool whole = s.sub_groups() == 1 || (s.shards() % s.mesh.context == 0 && s.mesh.data % s.sub_groups() == 0);

@@ -215,14 +215,9 @@ std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& ca
   // Megatron's users leave the distributed optimizer switched on: one replica shards nothing, which is stage 0.
   if (!b.states.zero_stage.empty() && mesh.replicas() == 1 && b.states.zero_group.empty()) return {0};
   if (!b.states.zero_stage.empty()) return b.states.zero_stage;
-  std::vector<int> out;
-  for (const int stage : can.zero_stages) {
-    const bool piped =
-        mesh.pipeline == 1 || std::find(can.pipelined_zero_stages.begin(), can.pipelined_zero_stages.end(), stage) !=
-                                  can.pipelined_zero_stages.end();
-    if (piped && (stage == 0 || mesh.replicas() > 1))
-      out.push_back(stage);  // with one replica there is nothing to shard
-  }
+  std::vector<int> out = mesh.pipeline == 1 ? can.zero_stages : can.pipelined_zero_stages;
+  // With one replica there is nothing to shard.
+  if (mesh.replicas() == 1) std::erase_if(out, [](int stage) { return stage > 0; });
   return out;
 }
 

@@ -177,12 +177,11 @@ void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spe
     spec.mesh.sequence_parallel = true;
     notes.push_back(fmt::format("sequence parallelism, as {} usually has it", stack.name));
   }
-  constexpr int kWholeGradients = 2;  // from this stage on gradients are partitioned
-  if (spec.mesh.pipeline > 1 && usual.pipelined_zero > 0 && spec.states.zero_stage >= kWholeGradients) {
-    spec.states.zero_stage = usual.pipelined_zero;
+  const int piped = stack.can.zero_in_pipeline(spec.states.zero_stage);
+  if (spec.mesh.pipeline > 1 && piped != spec.states.zero_stage) {
     notes.push_back(
-        fmt::format("ZeRO {} in a pipeline: parameters are gathered and gradients reduced once, as {} does it",
-                    spec.states.zero_stage, stack.name));
+        fmt::format("ZeRO {} for {}, which {} is in a pipeline", piped, spec.states.zero_stage, stack.name));
+    spec.states.zero_stage = piped;
   }
   const bool parts = s.partition_checkpoints.value_or(usual.partition_checkpoints && spec.states.zero_stage > 0);
   spec.recomputation.partition_checkpoints =

@@ -16,7 +16,7 @@ host_inline: false
 zero_gradients: false
 with_zero_3: deepspeed
 within_node: theirs
-usual: {sequence_parallel: true, chunk_layers: 3, pipelined_zero: 1}
+usual: {sequence_parallel: true, chunk_layers: 3}
 can: {zero_stages: [0, 2], pipeline: false, gpipe: false, recompute_layers: false, flash_from: hopper}
 recompute_whole_layer: true
 overlap: {tensor: false, data: true, pipeline: false, gradients: true, whole_gradients: true}
@@ -31,6 +31,16 @@ fitted: {like: theirs, rows: 16, median_error: 0.04, p90_error: 0.2, time: {low:
 sources: [somebody]
 )";
 
+TEST(Capabilities, OfAStageThatDoesNotRunInAPipelineTheNextBelowDoes) {
+  Capabilities can;
+  EXPECT_EQ(can.zero_in_pipeline(3), 3);
+  can.pipelined_zero_stages = {0, 1};
+  EXPECT_EQ(can.zero_in_pipeline(3), 1);
+  EXPECT_EQ(can.zero_in_pipeline(0), 0);
+  can.pipelined_zero_stages = {};
+  EXPECT_EQ(can.zero_in_pipeline(2), 2) << "nothing is known to run";
+}
+
 TEST(StackFile, ReadsBackAsItWasWritten) {
   const auto stack = parse_stack(kStack, "ours.yaml");
   ASSERT_TRUE(stack.has_value()) << base::render(stack.error(), false);
@@ -42,7 +52,7 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   EXPECT_EQ(again->by_zero[3], "deepspeed");
   EXPECT_EQ(again->within_node, "theirs");
   EXPECT_EQ(again->can, stack->can);
-  EXPECT_EQ(again->usual, (Practice{true, 3, "", false, 1}));
+  EXPECT_EQ(again->usual, (Practice{true, 3}));
   EXPECT_EQ(again->can.zero_stages, (std::vector<int>{0, 2}));
   EXPECT_EQ(again->can.pipelined_zero_stages, (std::vector<int>{0, 2})) << "not stated: as without a pipeline";
   EXPECT_EQ(again->can.flash_from, clusters::Architecture::hopper);

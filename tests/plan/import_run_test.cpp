@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "models/read/read.h"
 #include "plan/frameworks/import.h"
 
@@ -93,6 +95,18 @@ TEST(ImportRun, TorchtitansTomlAndDeepSpeedsJsonAreRead) {
   EXPECT_EQ(titan->spec.states.zero_stage, 3);
   EXPECT_EQ(titan->spec.shape.batch, 16);
   EXPECT_EQ(titan->spec.recomputation.what, Recompute::full);
+  for (const char* reshard : {"", "fsdp_reshard_after_forward = \"always\"\n"}) {
+    const auto staged = read(
+        std::string("[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n"
+                    "[parallelism]\npipeline_parallel_degree = 2\n") +
+            reshard,
+        "a.toml", question);
+    ASSERT_TRUE(staged) << base::render(staged.error(), false);
+    EXPECT_EQ(staged->spec.states.zero_stage, 1) << "its FSDP2 gathers and reduces once a step in a pipeline";
+    EXPECT_EQ(std::any_of(staged->notes.begin(), staged->notes.end(),
+                          [](const std::string& note) { return note.find("reshard") != note.npos; }),
+              reshard[0] != '\0');
+  }
   question.model = "some";
   question.ranks = 0;
   const auto speed = read(
@@ -256,6 +270,19 @@ TEST(ImportRun, NemosNumbersAreExactAndWhatIsOffIsNoWarning) {
   EXPECT_THAT(warnings, HasSubstr("`model.ub_tp_comm_overlap`"));
   const auto odd = refused(with(kNemo, "${multiply:3, ${.hidden_size}}", "${multiply:2.3, ${.hidden_size}}"), "a.yaml");
   EXPECT_THAT(odd, HasSubstr("E0652")) << "no whole number";
+}
+
+TEST(ImportRun, YamlOfOtherProgramsWithATrainerIsNotTakenForNemos) {
+  EXPECT_EQ(run_format("trainer:\n  devices: 4\nmodel:\n  class_path: my.Net\n", "train.yaml"), std::nullopt);
+  EXPECT_EQ(run_format(kNemo, "train.yaml"), RunFormat::nemo);
+}
+
+TEST(ImportRun, ASectionThatIsPassedOverIsNamedOnce) {
+  const std::string more = "exp_manager:\n  name: x\n  log_step_timing: true\n  wandb_logger_kwargs: {project: y}\n";
+  const auto run = read(more + kNemo, "llama.yaml");
+  ASSERT_TRUE(run) << base::render(run.error(), false);
+  EXPECT_THAT(run->notes, Contains(HasSubstr("`exp_manager.*`")));
+  EXPECT_THAT(run->notes, ::testing::Each(::testing::Not(HasSubstr("log_step_timing"))));
 }
 
 TEST(ImportRun, ReferencesOfNemosThatMultiplyWithoutEndEnd) {

@@ -67,6 +67,19 @@ Layers layers(const models::Model& model, int pipeline, const plan::Job& job) {
   return found;
 }
 
+TEST(Proposals, PartitionStatesInAPipelineAsTheSoftwareDoesThere) {
+  const auto model = llama_405b();
+  const auto stages = [&](const cost::Stack& stack, bool piped) {
+    std::set<int> found;
+    for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), *model, long_job(64, 4096), stack))
+      if ((s.mesh.pipeline > 1) == piped && s.mesh.replicas() > 1) found.insert(s.states.zero_stage);
+    return found;
+  };
+  const cost::Stack titan = testing::stack("torchtitan-2024");
+  EXPECT_EQ(stages(titan, false), (std::set<int>{0, 2, 3}));
+  EXPECT_EQ(stages(titan, true), (std::set<int>{0, 1})) << "a stage that it has in pipelines alone, too";
+}
+
 TEST(Proposals, PartitionCheckpointsWhereRowsCannotBeDivided) {
   const auto model = llama_405b();
   const auto partitioned = [&](const cost::Stack& stack, const plan::Job& job) {

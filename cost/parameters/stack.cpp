@@ -15,6 +15,8 @@
 namespace orrery::cost {
 
 int Capabilities::zero_in_pipeline(int stage) const {
+  // Nothing is known of a stage that the software has nowhere.
+  if (std::find(zero_stages.begin(), zero_stages.end(), stage) == zero_stages.end()) return stage;
   int below = -1;
   for (const int one : pipelined_zero_stages)
     if (one <= stage) below = std::max(below, one);

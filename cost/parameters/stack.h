@@ -28,7 +28,8 @@ struct Capabilities {
   bool recompute_layers = true;          ///< some of a stage's blocks; else all of them or none
   plan::Modules recompute_modules = {};  ///< of a mixture's blocks, that its users recompute one by one
   clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the oldest with fused attention
-  /// What a ZeRO stage is in a pipeline of this software's: itself, else the next below that runs there.
+  /// What a ZeRO stage is in a pipeline of this software's: itself, else the next below that runs there. A stage that
+  /// the software does not have at all stays what it is.
   [[nodiscard]] int zero_in_pipeline(int stage) const;
   bool operator==(const Capabilities&) const = default;
 };

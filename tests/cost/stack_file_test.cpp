@@ -37,6 +37,9 @@ TEST(Capabilities, OfAStageThatDoesNotRunInAPipelineTheNextBelowDoes) {
   can.pipelined_zero_stages = {0, 1};
   EXPECT_EQ(can.zero_in_pipeline(3), 1);
   EXPECT_EQ(can.zero_in_pipeline(0), 0);
+  can.zero_stages = can.pipelined_zero_stages = {0};
+  EXPECT_EQ(can.zero_in_pipeline(1), 1) << "the software has it nowhere: a row that states it was another's";
+  can.zero_stages = {2, 3};
   can.pipelined_zero_stages = {};
   EXPECT_EQ(can.zero_in_pipeline(2), 2) << "nothing is known to run";
 }

@@ -94,6 +94,8 @@ enum class Family : std::uint8_t {
   falcon_h1,
   minimax,
   jamba,
+  mamba,
+  falcon_mamba,
   minicpm3,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };

@@ -47,6 +47,10 @@ struct BlockParts {
 /// The shortest pattern whose repetition gives all of `blocks`.
 [[nodiscard]] std::vector<BlockParts> shortest_period(std::vector<BlockParts> blocks);
 
+/// The norms of the raw step, B and C in Mamba's first form: with weights (Jamba), without them (Falcon Mamba), or none
+/// (Mamba).
+enum class PartNorms : std::uint8_t { weighted, plain, none };
+
 /// The sizes of mixers that keep a state. In Mamba-2's (Dao and Gu 2024, "Transformers are SSMs", section 7.1) a token
 /// becomes a gate z and values x of heads * width columns each, keys B and queries C of `state` columns for each of
 /// `groups` groups of heads, and a step width dt for each head. A gated delta network (Yang, Kautz and Hatamizadeh
@@ -62,8 +66,10 @@ struct StateSpace {
   std::int64_t rank = 0;         ///< of Mamba's first form: columns in which the step is made
   std::int64_t norm_groups = 0;  ///< of Mamba-2: runs of columns that the norm takes by themselves; 0: `groups`
   bool conv_bias = true;
-  bool normed = true;    ///< of Mamba-2: a norm behind the gate; false: the gate alone (Falcon-H1)
-  double out_scale = 1;  ///< the mixer's result times this (Falcon-H1)
+  PartNorms part_norms = PartNorms::weighted;
+  double part_epsilon = 0;  ///< of those norms; 0: the model's
+  bool normed = true;       ///< of Mamba-2: a norm behind the gate; false: the gate alone (Falcon-H1)
+  double out_scale = 1;     ///< the mixer's result times this (Falcon-H1)
   std::array<double, 5> scales = {1, 1, 1, 1, 1};  ///< of Mamba-2's z, x, B, C and dt, before all else (Falcon-H1)
   bool operator==(const StateSpace&) const = default;
   [[nodiscard]] bool any() const { return heads > 0; }

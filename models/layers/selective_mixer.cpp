@@ -2,7 +2,8 @@
 // space of each column, whose step width, B and C are made from the column's own values behind a convolution.
 //
 // One product makes values x and a gate z; a short causal convolution runs over x. A narrow product of x makes the raw
-// step in few columns, B and C, each behind an RMSNorm (Jamba); one more widens the step to all columns. The
+// step in few columns, B and C, each behind an RMSNorm (Jamba; without weights in Falcon Mamba, Zuo et al. 2024; Mamba
+// has none); one more widens the step to all columns. The
 // recurrence takes in a token, silu of z gates what is read, and a product leads back to the residual.
 //
 // Tensor parallelism divides the columns. The narrow product is split by rows, so that its result is summed over the
@@ -49,10 +50,12 @@ class SelectiveMixer final : public MixerNotes {
     for (std::size_t i = 0; i < norms_.size(); ++i) {
       Run& run = norms_[i];
       run.width = i == 0 ? s.rank : state_;
-      std::tie(run.weight, run.weight_gradient) =
-          to_.parameter(to_.by_heads(to_.vector(at + kNames[i] + ".weight", run.width, -1, 1)));
+      if (s.part_norms == PartNorms::weighted)
+        std::tie(run.weight, run.weight_gradient) =
+            to_.parameter(to_.by_heads(to_.vector(at + kNames[i] + ".weight", run.width, -1, 1)));
       const std::string name = std::string("selective.") + kNames[i];
-      run.before = to_.activation(name + ".before", run.width);
+      run.after = run.before = to_.activation(name + ".before", run.width);
+      if (s.part_norms == PartNorms::none) continue;
       run.after = to_.activation(name, run.width);
       run.rstd = to_.rows(name + ".rstd", to_.all_rows);
     }
@@ -84,8 +87,9 @@ class SelectiveMixer final : public MixerNotes {
     to_.emit(split(OpKind::split_columns, {made_}, {norms_[0].before, bc_}, norms_[0].width, 2 * state_));
     to_.emit(split(OpKind::split_columns, {bc_}, {norms_[1].before, norms_[2].before}, state_, state_));
     for (const Run& run : norms_) {
+      if (!run.normed()) continue;
       Op o = to_.op(OpKind::rms_norm, {run.before, run.weight}, {run.after, run.rstd}, run.width);
-      o.epsilon = to_.model.norm_epsilon;
+      o.epsilon = epsilon();
       to_.emit(std::move(o));
     }
     to_.linear_forward(wide_, norms_[0].after, dt_, false);
@@ -105,7 +109,8 @@ class SelectiveMixer final : public MixerNotes {
     std::array<TensorId, 3> dnormed, dnarrow;
     for (std::size_t i = 0; i < norms_.size(); ++i) {
       dnormed[i] = to_.activation("d_selective.normed." + std::to_string(i), norms_[i].width);
-      dnarrow[i] = to_.activation("d_selective.before." + std::to_string(i), norms_[i].width);
+      dnarrow[i] =
+          norms_[i].normed() ? to_.activation("d_selective.before." + std::to_string(i), norms_[i].width) : dnormed[i];
     }
     Op back = scan(OpKind::selective_scan_grad,
                    {dscanned, x_, dt_, norms_[1].after, norms_[2].after, dt_bias_, a_log_, d_}, {});
@@ -115,7 +120,8 @@ class SelectiveMixer final : public MixerNotes {
       back.out.push_back(operand_of(one));
     to_.emit(std::move(back));
     to_.linear_backward(wide_, ddt, norms_[0].after, dnormed[0]);
-    for (std::size_t i = 0; i < norms_.size(); ++i) norm_backward(norms_[i], dnormed[i], dnarrow[i]);
+    for (std::size_t i = 0; i < norms_.size(); ++i)
+      if (norms_[i].normed()) norm_backward(norms_[i], dnormed[i], dnarrow[i]);
     const TensorId dbc = to_.activation("d_selective.bc", 2 * state_);
     const TensorId dmade = to_.activation("d_selective.narrow", narrow_.out);
     to_.emit(split(OpKind::join_columns, {dnarrow[1], dnarrow[2]}, {dbc}, state_, state_));
@@ -130,17 +136,23 @@ class SelectiveMixer final : public MixerNotes {
   }
 
  private:
-  /// Of the narrow product's columns those of the step, of B or of C, around their norm.
+  /// Of the narrow product's columns those of the step, of B or of C, around their norm, if they have one.
   struct Run {
     std::int64_t width = 0;
     TensorId weight, weight_gradient, before, after, rstd;
+    [[nodiscard]] bool normed() const { return rstd.exists(); }
   };
+
+  [[nodiscard]] double epsilon() const {
+    const StateSpace& s = to_.model.ssm;
+    return s.part_epsilon > 0 ? s.part_epsilon : to_.model.norm_epsilon;
+  }
 
   void norm_backward(const Run& run, TensorId dy, TensorId dx) {
     Op o = to_.op(OpKind::rms_norm_grad, {dy, run.before, run.weight, run.rstd, {}},
-                  {dx, to_.gradient_or_none(run.weight, run.weight_gradient)}, run.width);
+                  {dx, run.weight ? to_.gradient_or_none(run.weight, run.weight_gradient) : TensorId()}, run.width);
     o.accumulate = run.weight_gradient.exists();
-    o.epsilon = to_.model.norm_epsilon;
+    o.epsilon = epsilon();
     to_.emit(std::move(o));
   }
   Op split(OpKind kind, const Tensors& in, const Tensors& out, std::int64_t first, std::int64_t others) const {
@@ -166,7 +178,7 @@ class SelectiveMixer final : public MixerNotes {
   LinearNotes& to_;
   std::int64_t all_, columns_, state_;  ///< columns of x in all and on this rank, and of B and C
   Linear in_, narrow_, wide_, out_;
-  std::array<Run, 3> norms_;  ///< of the step, B and C
+  std::array<Run, 3> norms_;  ///< of the step, B and C, in this order
   TensorId conv_, conv_gradient_, conv_bias_, conv_bias_gradient_, dt_bias_, dt_bias_gradient_, a_log_, a_log_gradient_,
       d_, d_gradient_;
   TensorId projected_, x_, made_, bc_, dt_, scanned_, gated_;

@@ -1,6 +1,7 @@
-// Families whose layers between attention are other mixers than state spaces with heads and gated delta networks: LFM2,
-// MiniMax-01, Jamba. Keys and their defaults come from the classes' configurations in Hugging Face's transformers 4 and
-// 5, and from the files beside the weights of MiniMax-Text-01 and MiniMax-M1; names from the classes' modules.
+// Families whose layers are other mixers than state spaces with heads and gated delta networks, alone or between
+// attention: LFM2, MiniMax-01, Jamba, Mamba. Keys and their defaults come from the classes' configurations in Hugging
+// Face's transformers 4 and 5, and from the files beside the weights of MiniMax-Text-01 and MiniMax-M1; names from the
+// classes' modules.
 #include <fmt/format.h>
 
 #include <utility>
@@ -243,6 +244,94 @@ WeightNames minimax_names() {
   return names;
 }
 
+// -- Mamba's first form -----------------------------------------------------------------------------------------------
+
+/// What a class calls the sizes of its state spaces.
+struct SelectiveKeys {
+  const char *expand, *state, *taps, *rank, *conv_bias, *bias;
+};
+/// Its columns are a multiple of the model's.
+void selective_keys(ConfigKeys& k, Model& m, const SelectiveKeys& name) {
+  StateSpace& s = m.ssm;
+  std::int64_t expand = s.any() ? s.inner() / m.hidden : 2;
+  k.count({name.expand}, expand, 1, kMostWidth, 2);
+  k.count({name.state}, s.state, 1, kMostWidth, 16);
+  k.count({name.taps}, s.taps, 1, kMostWidth, 4);
+  k.flag({name.conv_bias}, s.conv_bias, true);
+  no_biases(k, name.bias);
+  std::string rank = k.reads() ? "auto" : "";
+  if (k.reads() && k.given(name.rank)) k.text({name.rank}, rank, "auto");
+  constexpr std::int64_t kShare = 16;  // of the width, rounded up
+  const std::int64_t usual = (m.hidden + kShare - 1) / kShare;
+  if (rank != "auto") k.count({name.rank}, s.rank, 1, kMostWidth, usual);
+  if (!k.reads()) return;
+  if (rank == "auto") s.rank = usual;
+  s.heads = expand * m.hidden, s.width = s.groups = 1;
+}
+
+// Gu and Dao 2023, "Mamba", section 3.4: selective state spaces alone.
+void as_mamba(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.positions = Positions::none;
+  m.norm_epsilon = 1e-5;
+  m.pattern = {{Mixer::selective, Feed::none}};
+}
+
+void mamba_config(ConfigKeys& k, Model& m) {
+  k.count({"num_hidden_layers", "n_layer"}, m.layers, 1, kMostLayers);
+  k.count({"hidden_size", "d_model"}, m.hidden, 1, kMostWidth);
+  selective_keys(k, m, {"expand", "state_size", "conv_kernel", "time_step_rank", "use_conv_bias", "use_bias"});
+  // Where a file says the columns themselves, as Falcon Mamba's does, its class goes by them.
+  std::int64_t columns = m.ssm.inner();
+  k.count({"intermediate_size"}, columns, 1, kMostWidth, columns);
+  if (std::string word = "silu"; k.reads()) {
+    k.text({"hidden_act"}, word, "silu");
+    if (word != "silu" && word != "swish")
+      k.refuse("hidden_act", "what is convolved and the gate go through silu here", "silu");
+  }
+  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  if (!k.reads()) return;
+  m.ssm.heads = m.heads = m.kv_heads = columns;
+  m.head_dim = 1;
+  m.ffn_hidden = 4 * m.hidden;
+  constexpr std::int64_t kTrained = 2048;
+  m.max_sequence = kTrained;
+  m.ssm.part_norms = PartNorms::none;
+  k.remark(
+      "the class has no longest sequence; Mamba's authors trained with 2,048 tokens (Gu and Dao 2023, section 4.2)");
+}
+
+// Zuo et al. 2024, "Falcon Mamba", section 2: norms without weights of the step, B and C.
+void falcon_mamba_config(ConfigKeys& k, Model& m) {
+  mamba_config(k, m);
+  k.real({"mixer_rms_eps"}, m.ssm.part_epsilon, 0, 1, 1e-6);
+  if (k.reads()) m.ssm.part_norms = PartNorms::plain;
+}
+
+/// The tensors of a state space in files that call it `mixer`, or else `mamba`.
+WeightNames::Pairs selective_parts(bool mixer) {
+  const auto at = [mixer](const char* one, const char* other) { return mixer ? one : other; };
+  return {{"selective.x", at("mixer.in_proj", "mamba.in_proj")},
+          {"selective.z", at("mixer.in_proj", "mamba.in_proj")},
+          {"selective.conv", at("mixer.conv1d", "mamba.conv1d")},
+          {"selective.narrow", at("mixer.x_proj", "mamba.x_proj")},
+          {"selective.dt", at("mixer.dt_proj", "mamba.dt_proj")},
+          {"selective.a_log", at("mixer.A_log", "mamba.A_log")},
+          {"selective.d", at("mixer.D", "mamba.D")},
+          {"selective.proj", at("mixer.out_proj", "mamba.out_proj")}};
+}
+
+WeightNames mamba_names() {
+  WeightNames::Pairs parts = selective_parts(true);
+  parts.emplace_back("ln_1", "norm");
+  return {.prefix = "backbone.",
+          .layer = "layers.",
+          .whole = {{"wte", "embeddings"}, {"ln_f", "norm_f"}},
+          .parts = std::move(parts)};
+}
+
 // -- Jamba ------------------------------------------------------------------------------------------------------------
 
 // AI21 Labs 2024, "Jamba", section 3: Mamba's first form, but attention in one of eight layers; an MLP, but experts in
@@ -303,21 +392,9 @@ void jamba_config(ConfigKeys& k, Model& m) {
   }
   jamba_blocks(k, m);
   if (k.reads() && m.expert_layers(m.layers) == 0) e = Experts{};
-  std::int64_t expand = s.any() ? s.inner() / m.hidden : 2;
-  k.count({"mamba_expand"}, expand, 1, kMostWidth, 2);
-  k.count({"mamba_d_state"}, s.state, 1, kMostWidth, 16);
-  k.count({"mamba_d_conv"}, s.taps, 1, kMostWidth, 4);
-  k.flag({"mamba_conv_bias"}, s.conv_bias, true);
-  no_biases(k, "mamba_proj_bias");
-  std::string rank = k.reads() ? "auto" : "";
-  if (k.reads() && k.given("mamba_dt_rank")) k.text({"mamba_dt_rank"}, rank, "auto");
-  constexpr std::int64_t kShare = 16;  // of the width, rounded up
-  const std::int64_t usual = (m.hidden + kShare - 1) / kShare;
-  if (rank != "auto") k.count({"mamba_dt_rank"}, s.rank, 1, kMostWidth, usual);
-  if (!k.reads()) return;
-  if (rank == "auto") s.rank = usual;
-  s.heads = expand * m.hidden, s.width = s.groups = 1;
-  if (!m.reads_in_order()) s = {};
+  selective_keys(
+      k, m, {"mamba_expand", "mamba_d_state", "mamba_d_conv", "mamba_dt_rank", "mamba_conv_bias", "mamba_proj_bias"});
+  if (k.reads() && !m.reads_in_order()) s = {};
 }
 
 WeightNames jamba_names() {
@@ -330,17 +407,10 @@ WeightNames jamba_names() {
     if (one == "mlp.up") file = "feed_forward.up_proj";
     if (one == "mlp.proj") file = "feed_forward.down_proj";
   }
-  for (const auto& pair : WeightNames::Pairs{{"selective.x", "mamba.in_proj"},
-                                             {"selective.z", "mamba.in_proj"},
-                                             {"selective.conv", "mamba.conv1d"},
-                                             {"selective.narrow", "mamba.x_proj"},
-                                             {"selective.dt_norm", "mamba.dt_layernorm"},
+  for (const auto& pair : selective_parts(false)) names.parts.push_back(pair);
+  for (const auto& pair : WeightNames::Pairs{{"selective.dt_norm", "mamba.dt_layernorm"},
                                              {"selective.b_norm", "mamba.b_layernorm"},
                                              {"selective.c_norm", "mamba.c_layernorm"},
-                                             {"selective.dt", "mamba.dt_proj"},
-                                             {"selective.a_log", "mamba.A_log"},
-                                             {"selective.d", "mamba.D"},
-                                             {"selective.proj", "mamba.out_proj"},
                                              {"mlp.router", "feed_forward.router"}})
     names.parts.push_back(pair);
   names.experts = "feed_forward.experts";
@@ -358,6 +428,9 @@ std::vector<FamilyTraits> recurrent_families() {
       entry(Family::minimax, "minimax", "MiniMax-01", "MiniMaxForCausalLM", "MiniMaxFor", as_minimax, minimax_config,
             minimax_names()),
       entry(Family::jamba, "jamba", "Jamba", "JambaForCausalLM", "Jamba", as_jamba, jamba_config, jamba_names()),
+      entry(Family::mamba, "mamba", "Mamba", "MambaForCausalLM", "MambaFor", as_mamba, mamba_config, mamba_names()),
+      entry(Family::falcon_mamba, "falcon_mamba", "Falcon Mamba", "FalconMambaForCausalLM", "FalconMamba", as_mamba,
+            falcon_mamba_config, mamba_names()),
   };
   for (FamilyTraits& one : all) {
     if (one.family != Family::minimax) continue;

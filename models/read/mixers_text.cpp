@@ -16,6 +16,10 @@ namespace orrery::models {
 
 using base::Cursor;
 
+namespace {
+const std::vector<std::string> kPartNorms = {"weighted", "plain", "none"};
+}
+
 StateSpace read_state_space(const Cursor& at) {
   StateSpace s;
   if (!at.is_map()) {
@@ -31,6 +35,9 @@ StateSpace read_state_space(const Cursor& at) {
   s.rank = at.optional("rank").integer(0, kMostWidth, s.rank);
   s.norm_groups = at.optional("norm_groups").integer(0, kMostWidth, s.norm_groups);
   s.conv_bias = at.optional("conv_bias").boolean(s.conv_bias);
+  if (const Cursor norms = at.optional("part_norms"); norms.exists())
+    s.part_norms = static_cast<PartNorms>(norms.choice(kPartNorms));
+  s.part_epsilon = at.optional("part_epsilon").number(0, 1, s.part_epsilon);
   s.normed = at.optional("normed").boolean(s.normed);
   constexpr double kLeast = -kMostCap, kMost = kMostCap;
   s.out_scale = at.optional("out_scale").number(kLeast, kMost, s.out_scale);
@@ -87,6 +94,9 @@ void check_pattern(const Cursor& root, const Model& m) {
     };
     needs("state_space", s.rank == 0 || any_has(&MixerTraits::has_rank),
           "no block of the pattern makes its step in `rank` columns", "leave rank out, or selective blocks");
+    needs("state_space",
+          (s.part_norms == PartNorms::weighted && s.part_epsilon == 0) || any_has(&MixerTraits::has_rank),
+          "no block of the pattern has norms of a step, B and C", "leave part_norms and part_epsilon out");
     needs("state_space", s.taps == StateSpace{}.taps || any_has(&MixerTraits::convolves),
           "no block of the pattern has a convolution over `taps` tokens", "leave taps out");
     needs("state_space", s.heads % s.groups == 0 && s.inner() % s.normed_runs() == 0,
@@ -118,6 +128,9 @@ std::string state_space_text(const StateSpace& s, const std::string& margin) {
   if (s.rank > 0) out += fmt::format(", rank: {}", s.rank);
   if (s.norm_groups > 0) out += fmt::format(", norm_groups: {}", s.norm_groups);
   if (!s.conv_bias) out += ", conv_bias: false";
+  if (s.part_norms != PartNorms::weighted)
+    out += fmt::format(", part_norms: {}", kPartNorms[static_cast<std::size_t>(s.part_norms)]);
+  if (s.part_epsilon > 0) out += fmt::format(", part_epsilon: {}", s.part_epsilon);
   if (!s.normed) out += ", normed: false";
   if (s.out_scale != 1) out += fmt::format(", out_scale: {}", s.out_scale);
   if (s.scaled()) out += fmt::format(", scales: [{}]", fmt::join(s.scales, ", "));

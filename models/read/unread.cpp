@@ -65,8 +65,6 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"switch_transformers", "it has an encoder and a decoder"},
     {"nllb-moe", "it has an encoder and a decoder"},
     {"whisper", "it has an encoder and a decoder"},
-    {"mamba", "state spaces are Mamba's first form"},
-    {"falcon_mamba", "state spaces are Mamba's first form"},
 };
 
 bool says_something(const Cursor& at, const char* key) {

@@ -79,6 +79,18 @@ inline void make_hybrid(models::Model& m) {
     make_mixture(m);
     m.ffn_hidden = m.experts.hidden;
     m.pattern = {{Mixer::selective, Feed::mlp}, {Mixer::attention, Feed::experts}};
+  } else if (m.family == Family::mamba || m.family == Family::falcon_mamba) {
+    const bool falcon = m.family == Family::falcon_mamba;
+    m.ssm = {.heads = 48,
+             .width = 1,
+             .groups = 1,
+             .state = 6,
+             .taps = 4,
+             .chunk = 5,
+             .rank = 4,
+             .part_norms = falcon ? models::PartNorms::plain : models::PartNorms::none,
+             .part_epsilon = falcon ? 1e-6 : 0};
+    m.pattern = {{Mixer::selective, Feed::none}};
   } else if (m.family == Family::minimax) {
     m.ssm = {.heads = 8, .width = 6, .groups = 8, .state = 6, .chunk = 5, .conv_bias = false, .out_scale = 0.9};
     make_mixture(m);
@@ -117,7 +129,8 @@ inline void make_family(models::Model& m, models::Family family) {
   if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
       family == Family::granite_hybrid || family == Family::qwen3_next || family == Family::qwen3_5 ||
       family == Family::qwen3_5_moe || family == Family::lfm2 || family == Family::lfm2_moe ||
-      family == Family::falcon_h1 || family == Family::minimax || family == Family::jamba)
+      family == Family::falcon_h1 || family == Family::minimax || family == Family::jamba || family == Family::mamba ||
+      family == Family::falcon_mamba)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;

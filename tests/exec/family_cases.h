@@ -363,6 +363,12 @@ inline std::vector<FamilyCase> family_cases() {
   all.push_back({"jamba", Family::jamba, nullptr,
                  [](const ref::File& f, const std::vector<int>& ids) { return ref::jamba(f, sizes(8), 6, ids); },
                  3 + (2U + 12 + 3) + (2 + 4 + 1 + 4 * 3)});
+  // A norm and 9 tensors of a selective state space; Mamba's head is its token table.
+  for (const bool falcon : {false, true})
+    all.push_back(
+        {falcon ? "falcon_mamba" : "mamba", falcon ? Family::falcon_mamba : Family::mamba, nullptr,
+         [falcon](const ref::File& f, const std::vector<int>& ids) { return ref::mamba(f, sizes(8), 6, falcon, ids); },
+         2 + 2 * (1U + 9)});
   const auto delta = [&](const char* name, Family family, std::size_t tensors) {
     all.push_back(
         {name, family, nullptr,

@@ -1,5 +1,6 @@
 #pragma once
-/// MiniMax-01's and Jamba's forward passes in double precision, as family_reference.h has those of other families.
+/// MiniMax-01's, Jamba's and Mamba's forward passes in double precision, as family_reference.h has those of other
+/// families.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -77,9 +78,10 @@ inline Matrix minimax(const File& f, const Sizes& s, std::size_t heads, const st
   return linear(f, "lm_head", rms_norm(f, "model.norm", x, 1e-5));
 }
 
-/// Mamba's first form as Jamba has it, each column by itself: what is left of a token's value after others is its power
-/// of all decays between them.
-inline Matrix selective(const File& f, const std::string& at, std::size_t state, const Matrix& x) {
+/// Mamba's first form, each column by itself: what is left of a token's value after others is its power of all decays
+/// between them. `normed` norms the step, B or C, by its name.
+inline Matrix selective(const File& f, const std::string& at, std::size_t state, const Matrix& x,
+                        const std::function<Matrix(const char*, const Matrix&)>& normed) {
   const Matrix all = linear(f, at + "in_proj", x);
   const std::size_t inner = all.columns / 2;
   const Weights& taps = f.at(at + "conv1d.weight");
@@ -94,9 +96,9 @@ inline Matrix selective(const File& f, const std::string& at, std::size_t state,
     }
   const Matrix narrow = linear(f, at + "x_proj", u);
   const std::size_t rank = narrow.columns - 2 * state;
-  const Matrix b = rms_norm(f, at + "b_layernorm", columns(narrow, rank, state), 1e-5);
-  const Matrix c = rms_norm(f, at + "c_layernorm", columns(narrow, rank + state, state), 1e-5);
-  const Matrix dt = each(linear(f, at + "dt_proj", rms_norm(f, at + "dt_layernorm", columns(narrow, 0, rank), 1e-5)),
+  const Matrix b = normed("b_layernorm", columns(narrow, rank, state));
+  const Matrix c = normed("c_layernorm", columns(narrow, rank + state, state));
+  const Matrix dt = each(linear(f, at + "dt_proj", normed("dt_layernorm", columns(narrow, 0, rank))),
                          [](double v) { return std::log1p(std::exp(v)); });
   Matrix y(x.rows, inner);
   for (std::size_t p = 0; p < inner; ++p)
@@ -119,7 +121,10 @@ inline Matrix jamba(const File& f, const Sizes& s, std::size_t state, const std:
   for (std::size_t i = 0; i < s.layers; ++i) {
     const std::string at = "model.layers." + std::to_string(i) + ".", own = at + "self_attn.";
     const Matrix n = rms_norm(f, at + "input_layernorm", x, 1e-5);
-    x = plus(x, i % 2 == 0 ? selective(f, at + "mamba.", state, n)
+    const auto by_weight = [&](const char* name, const Matrix& one) {
+      return rms_norm(f, at + "mamba." + name, one, 1e-5);
+    };
+    x = plus(x, i % 2 == 0 ? selective(f, at + "mamba.", state, n, by_weight)
                            : linear(f, own + "o_proj",
                                     attend(linear(f, own + "q_proj", n), linear(f, own + "k_proj", n),
                                            linear(f, own + "v_proj", n), s.dim)));
@@ -132,6 +137,27 @@ inline Matrix jamba(const File& f, const Sizes& s, std::size_t state, const std:
                       }));
   }
   return linear(f, "lm_head", rms_norm(f, "model.final_layernorm", x, 1e-5));
+}
+
+/// Mamba: selective state spaces alone; in Falcon Mamba's the step, B and C are divided by their root mean square.
+inline Matrix mamba(const File& f, const Sizes& s, std::size_t state, bool falcon, const std::vector<int>& ids) {
+  const auto divided = [&](const char*, const Matrix& one) {
+    if (!falcon) return one;
+    Matrix y = one;
+    for (std::size_t r = 0; r < y.rows; ++r) {
+      double squares = 0;
+      for (std::size_t c = 0; c < y.columns; ++c) squares += y(r, c) * y(r, c);
+      for (std::size_t c = 0; c < y.columns; ++c) y(r, c) /= std::sqrt(squares / static_cast<double>(y.columns) + 1e-6);
+    }
+    return y;
+  };
+  Matrix x = embedding(f, "backbone.embeddings.weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "backbone.layers." + std::to_string(i) + ".";
+    x = plus(x, selective(f, at + "mixer.", state, rms_norm(f, at + "norm", x, 1e-5), divided));
+  }
+  return linear(f, f.count("lm_head.weight") > 0 ? "lm_head" : "backbone.embeddings",
+                rms_norm(f, "backbone.norm_f", x, 1e-5));
 }
 
 }  // namespace orrery::exec::testing::reference

@@ -163,6 +163,23 @@ const std::vector<Published>& published() {
            "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "output_router_logits": false,
            "rms_norm_eps": 1e-06, "router_aux_loss_coef": 0.001, "sliding_window": null,
            "tie_word_embeddings": false, "vocab_size": 65536})"},
+      // By hand. A selective state space of 5120 columns without norms within: 2560 x 2 x 5120, 5120 x (4 + 1), 5120 x
+      // (160 + 32), 160 x 5120 and 5120, 5120 x 16, 5120, 5120 x 2560; a norm of each layer, the tied table, a norm.
+      {"mamba-2.8b", 64LL * (3LL * 2560 * 5120 + 5120LL * (5 + 192 + 160 + 1 + 16 + 1) + 2560) + 50'280LL * 2560 + 2560,
+       R"({"architectures": ["MambaForCausalLM"], "conv_kernel": 4, "d_inner": 5120, "d_model": 2560, "expand": 2,
+           "fused_add_norm": true, "hidden_act": "silu", "hidden_size": 2560, "initializer_range": 0.1,
+           "intermediate_size": 5120, "layer_norm_epsilon": 1e-05, "model_type": "mamba", "n_layer": 64,
+           "num_hidden_layers": 64, "rms_norm": true, "residual_in_fp32": true, "state_size": 16, "ssm_cfg": {},
+           "time_step_rank": 160, "use_bias": false, "use_conv_bias": true, "vocab_size": 50280})"},
+      // The same with 8192 of 4096 columns, which is not what `expand` says; norms within have no weights; 7.27 B, as
+      // its card says.
+      {"falcon-mamba-7b",
+       64LL * (3LL * 4096 * 8192 + 8192LL * (5 + 288 + 256 + 1 + 16 + 1) + 4096) + 2LL * 65'024 * 4096 + 4096,
+       R"({"architectures": ["FalconMambaForCausalLM"], "conv_kernel": 4, "expand": 16, "hidden_act": "silu",
+           "hidden_size": 4096, "initializer_range": 0.1, "intermediate_size": 8192, "layer_norm_epsilon": 1e-05,
+           "mixer_rms_eps": 1e-06, "model_type": "falcon_mamba", "num_hidden_layers": 64, "residual_in_fp32": true,
+           "state_size": 16, "tie_word_embeddings": false, "time_step_rank": 256, "use_bias": false,
+           "use_conv_bias": true, "vocab_size": 65024})"},
       // By hand. Lightning attention: 6144 x 4 x 8192, 8192 and 8192 x 6144; attention: 6144 x (8192 + 2 x 1024) and
       // 8192 x 6144; experts: 32 x 6144 and 32 x 3 x 6144 x 9216; two norms of a layer; 456 B, as its card says.
       {"minimax-text-01",

@@ -13,6 +13,7 @@
 #include "plan/frameworks/flatten.h"
 #include "plan/frameworks/launch_script.h"
 #include "plan/frameworks/nemo.h"
+#include "plan/frameworks/neox.h"
 
 namespace orrery::plan {
 namespace {
@@ -80,13 +81,15 @@ class RunImport {
     const auto& speeds = by_format_[RunFormat::deepspeed];
     const auto& configs = by_format_[RunFormat::config];
     const auto& nemos = by_format_[RunFormat::nemo];
-    const int kinds =
-        (scripts.empty() ? 0 : 1) + (titans.empty() ? 0 : 1) + (speeds.empty() ? 0 : 1) + (nemos.empty() ? 0 : 1);
+    const auto& neoxes = by_format_[RunFormat::neox];
+    int kinds = 0;
+    for (const auto* one : {&scripts, &titans, &speeds, &nemos, &neoxes}) kinds += one->empty() ? 0 : 1;
     const bool several = std::max({titans.size(), speeds.size(), configs.size(), nemos.size()}) > 1;
-    if (several || (kinds > 1 && !(titans.empty() && nemos.empty())))
+    if (several || (kinds > 1 && !(titans.empty() && nemos.empty() && neoxes.empty())))
       return base::fail(
           {run_problem("E0650", {last_name(), 1, 1, 1}, "these files are not one run",
-                       "give the files of one run: a script, a TOML, a YAML, or a JSON with its config.json")});
+                       "give the files of one run: a script, a TOML, a YAML (of GPT-NeoX several), or a JSON with "
+                       "its config.json")});
     if (kinds == 0)
       return base::fail(
           {run_problem("E0650", {configs.front().name, 1, 1, 1}, "a model's config.json alone says nothing of a run",
@@ -105,16 +108,17 @@ class RunImport {
       from_.push_back("--model: the model");
     }
     std::vector<std::span<const Setting>> tables;
-    if (!scripts.empty() || !nemos.empty()) tables.push_back(megatron_settings_table());
+    if (!scripts.empty() || !nemos.empty() || !neoxes.empty()) tables.push_back(megatron_settings_table());
     if (!titans.empty()) tables.push_back(torchtitan_settings_table());
     const bool configures = std::any_of(scripts.begin(), scripts.end(), [](const RunFile& one) {
       return one.text.find("deepspeed_config") != std::string::npos;
     });
-    if (!speeds.empty() || configures) tables.push_back(deepspeed_settings_table());
+    if (!speeds.empty() || configures || !neoxes.empty()) tables.push_back(deepspeed_settings_table());
     if (base::Diagnostics unread = unread_sets(tables, scripts, question_); !unread.empty())
       return base::fail(std::move(unread));
     if (!scripts.empty()) return megatron(scripts, speeds);
     if (!nemos.empty()) return nemo(nemos.front());
+    if (!neoxes.empty()) return neox(neoxes);
     return titans.empty() ? deepspeed(speeds.front()) : torchtitan(titans.front());
   }
 
@@ -160,7 +164,11 @@ class RunImport {
       engine_file(*script->configured, scripts.back(), speeds, reading);
     if (!speeds.empty() || !script->deepspeed.empty()) {
       const std::string& text = speeds.empty() ? script->deepspeed : speeds.front().text;
-      engine(text, speeds.empty() ? file : speeds.front().name, reading, draft);
+      auto given = json_settings(text, speeds.empty() ? file : speeds.front().name);
+      if (given)
+        engine(std::move(*given), reading, draft);
+      else
+        reading.errors.insert(reading.errors.end(), given.error().begin(), given.error().end());
     }
     finish_megatron(reading, draft, {file, 1, 1, 1});
     take_model(draft, file);
@@ -173,16 +181,39 @@ class RunImport {
     if (!settings) return tl::unexpected(settings.error());
     Reading reading("NeMo");
     Draft draft = megatron_defaults();
-    apply_set(settings->given, megatron_settings_table(), question_);
-    read_settings(megatron_settings_table(), settings->given, reading, draft);
-    for (const Given& one : settings->unknown) reading.unknown(one);
-    for (const auto& [one, because] : settings->passed) reading.pass_over(one, because);
-    for (const auto& [one, because] : settings->left) reading.leave(one, because);
+    take_flags(*settings, reading, draft);
     draft.ranks = ranks(settings->ranks);
     take_shapes(draft);
     finish_megatron(reading, draft, {file.name, 1, 1, 1});
     take_model(draft, file.name);
     return give(reading, std::move(draft), "NeMo", settings->per_node);
+  }
+
+  base::Result<ImportedRun> neox(const std::vector<RunFile>& files) {
+    std::vector<std::pair<std::string_view, std::string>> texts;
+    for (const RunFile& one : files) texts.emplace_back(one.text, one.name);
+    auto settings = neox_settings(texts);
+    if (!settings) return tl::unexpected(settings.error());
+    Reading reading("GPT-NeoX");
+    Draft draft = neox_defaults();
+    take_flags(*settings, reading, draft);
+    engine(std::move(settings->deepspeed), reading, draft);
+    draft.ranks = ranks(0);
+    take_shapes(draft);
+    const base::Location whole = {files.front().name, 1, 1, 1};
+    begin_neox(*settings, reading, draft, whole);
+    finish_megatron(reading, draft, whole);
+    finish_neox(*settings, draft);
+    take_model(draft, files.front().name);
+    if (!given_model_ && draft.model.parallel) draft.model.family = models::Family::gpt_neox;
+    return give(reading, std::move(draft), "GPT-NeoX", 0);
+  }
+  void take_flags(AsFlags& settings, Reading& reading, Draft& draft) const {
+    apply_set(settings.given, megatron_settings_table(), question_);
+    read_settings(megatron_settings_table(), settings.given, reading, draft);
+    for (const Given& one : settings.unknown) reading.unknown(one);
+    for (const auto& [one, because] : settings.passed) reading.pass_over(one, because);
+    for (const auto& [one, because] : settings.left) reading.leave(one, because);
   }
 
   /// Shapes of a model that is given, in place of the file's own.
@@ -219,16 +250,11 @@ class RunImport {
   }
 
   /// What DeepSpeed's engine is told beside a script's flags: partitions and offload.
-  void engine(const std::string& text, const std::string& file, Reading& reading, Draft& into) const {
-    auto given = json_settings(text, file);
-    if (!given) {
-      reading.errors.insert(reading.errors.end(), given.error().begin(), given.error().end());
-      return;
-    }
+  void engine(std::vector<Given> given, Reading& reading, Draft& into) const {
     Reading own("DeepSpeed");
     Draft draft = deepspeed_defaults();
-    apply_set(*given, deepspeed_settings_table(), question_);
-    read_settings(deepspeed_settings_table(), *given, own, draft);
+    apply_set(given, deepspeed_settings_table(), question_);
+    read_settings(deepspeed_settings_table(), given, own, draft);
     reading.take(own);
     into.spec.states.zero_stage = std::max(into.spec.states.zero_stage, draft.spec.states.zero_stage);
     if (draft.spec.offload.optimizer != Space::device) into.spec.offload.optimizer = draft.spec.offload.optimizer;

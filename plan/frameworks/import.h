@@ -1,6 +1,6 @@
 #pragma once
 /// Reads what a run of another framework is launched with, as a plan: a script with Megatron-LM's flags, torchtitan's
-/// TOML, NeMo's YAML, DeepSpeed's JSON with the model's config.json beside it. Nothing of it is run.
+/// TOML, NeMo's or GPT-NeoX's YAML, DeepSpeed's JSON with the model's config.json beside it. Nothing of it is run.
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace orrery::plan {
 
-enum class RunFormat : std::uint8_t { megatron, torchtitan, deepspeed, nemo, config };
+enum class RunFormat : std::uint8_t { megatron, torchtitan, deepspeed, nemo, neox, config };
 [[nodiscard]] const char* name_of(RunFormat format);  ///< "megatron"; config: "config.json"
 /// By content, and by the name of what is too short to tell.
 [[nodiscard]] std::optional<RunFormat> run_format(std::string_view text, const std::string& name);

@@ -9,6 +9,17 @@
 namespace orrery::plan {
 namespace {
 
+/// The scalars of a value; of a list those of its lists as well.
+void scalars_of(const base::Cursor& at, std::vector<GivenValue>& out) {
+  for (const base::Cursor& item : at.one_or_many()) {
+    if (item.is_sequence()) scalars_of(item, out);
+    if (!item.is_scalar()) continue;
+    GivenValue value{item.scalar_text(), item.where()};
+    if (value.text.starts_with("$")) value.missing = value.text;
+    out.push_back(std::move(value));
+  }
+}
+
 void flatten_json(const base::Cursor& at, const std::string& path, std::vector<Given>& out) {
   if (at.is_map()) {
     for (const std::string& key : at.keys())
@@ -17,12 +28,7 @@ void flatten_json(const base::Cursor& at, const std::string& path, std::vector<G
   }
   if (!at.exists() || path.empty()) return;
   Given one{path, at.where(), {}};
-  for (const base::Cursor& item : at.one_or_many()) {
-    if (!item.is_scalar()) continue;
-    GivenValue value{item.scalar_text(), item.where()};
-    if (value.text.starts_with("$")) value.missing = value.text;
-    one.values.push_back(std::move(value));
-  }
+  scalars_of(at, one.values);
   if (!one.values.empty()) out.push_back(std::move(one));
 }
 

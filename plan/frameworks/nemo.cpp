@@ -10,7 +10,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "plan/frameworks/flatten.h"
 #include "plan/spec/words.h"
@@ -18,51 +17,40 @@
 namespace orrery::plan {
 namespace {
 
-/// How a key becomes a flag: with its value, or as a flag alone where it is true, or where it is false.
-enum class As : std::uint8_t { value, where_true, where_false };
-struct Named {
-  const char *key, *flag;
-  As as = As::value;
-};
-// Keys of `model` whose flag has the same name (num_layers, --num-layers) are not listed.
-constexpr Named kNamed[] = {
+constexpr NamedKey kNamed[] = {
     {"model.encoder_seq_length", "seq-length"},
     {"model.override_vocab_size", "pad-vocab-size-to"},  // in place of the padded one
     {"model.rotary_percentage", "rotary-percent"},
     {"model.seq_len_interpolation_factor", "rotary-seq-len-interpolation-factor"},
     {"model.layernorm_epsilon", "norm-epsilon"},
-    {"model.bias", "disable-bias-linear", As::where_false},
-    {"model.qkv_bias", "add-qkv-bias", As::where_true},
-    {"model.share_embeddings_and_output_weights", "untie-embeddings-and-output-weights", As::where_false},
+    {"model.bias", "disable-bias-linear", KeyAs::where_false},
+    {"model.qkv_bias", "add-qkv-bias", KeyAs::where_true},
+    {"model.share_embeddings_and_output_weights", "untie-embeddings-and-output-weights", KeyAs::where_false},
     {"model.activations_checkpoint_granularity", "recompute-granularity"},
     {"model.activations_checkpoint_method", "recompute-method"},
     {"model.activations_checkpoint_num_layers", "recompute-num-layers"},
     {"model.virtual_pipeline_model_parallel_size", "num-virtual-stages-per-pipeline-rank"},
     {"model.num_moe_experts", "num-experts"},
     {"model.moe_router_load_balancing_type", "moe-router-load-balancing-type"},
-    {"model.fp8", "fp8-hybrid", As::where_true},
-    {"model.mcore_gpt", "use-legacy-models", As::where_false},
+    {"model.fp8", "fp8-hybrid", KeyAs::where_true},
+    {"model.mcore_gpt", "use-legacy-models", KeyAs::where_false},
     {"model.native_amp_init_scale", "initial-loss-scale"},
     {"model.native_amp_growth_interval", "loss-scale-window"},
-    {"model.ub_tp_comm_overlap", "tp-comm-overlap", As::where_true},
-    {"model.use_flash_attention", "use-flash-attn", As::where_true},
-    {"model.fsdp", "use-torch-fsdp2", As::where_true},
+    {"model.ub_tp_comm_overlap", "tp-comm-overlap", KeyAs::where_true},
+    {"model.use_flash_attention", "use-flash-attn", KeyAs::where_true},
+    {"model.fsdp", "use-torch-fsdp2", KeyAs::where_true},
     {"model.tokenizer.type", "tokenizer-type"},
     {"model.optim.lr", "lr"},
     {"model.optim.weight_decay", "weight-decay"},
     {"model.optim.eps", "adam-eps"},
-    {"model.optim.overlap_grad_sync", "overlap-grad-reduce", As::where_true},
-    {"model.optim.overlap_param_sync", "overlap-param-gather", As::where_true},
+    {"model.optim.overlap_grad_sync", "overlap-grad-reduce", KeyAs::where_true},
+    {"model.optim.overlap_param_sync", "overlap-param-gather", KeyAs::where_true},
     {"model.optim.sched.min_lr", "min-lr"},
     {"trainer.max_steps", "train-iters"},
     {"trainer.gradient_clip_val", "clip-grad"},
 };
 
-/// Words of a key that are flags of their own: `flags` are "--name" or "--name value", apart by commas.
-struct Worded {
-  const char *key, *word, *flags;
-};
-constexpr Worded kWorded[] = {
+constexpr WordedKey kWorded[] = {
     {"trainer.precision", "bf16", "bf16"},
     {"trainer.precision", "bf16-mixed", "bf16"},
     {"trainer.precision", "16", "fp16"},
@@ -102,14 +90,8 @@ constexpr Worded kWorded[] = {
     {"model.fsdp_sharding_strategy", "full", ""},
 };
 
-/// Keys that begin so are not carried over. `matters`: they may move time or memory.
-struct Passed {
-  const char* because;
-  bool matters;
-  std::vector<const char*> keys;
-};
-const std::vector<Passed>& passed_over() {
-  static const std::vector<Passed> all = {
+const std::vector<PassedKeys>& passed_over() {
+  static const std::vector<PassedKeys> all = {
       {"data and tokenizers are a job's own (training.data)", false, {"model.data.", "model.tokenizer."}},
       {"it logs, measures, saves or ends the run",
        false,
@@ -250,31 +232,11 @@ class References {
   mutable int followed_ = 0;  ///< for this value so far
 };
 
-std::set<std::string, std::less<>> megatron_flags() {
-  std::set<std::string, std::less<>> out;
-  for (const Setting& one : megatron_settings_table()) out.insert(one.key);
-  return out;
-}
-
-std::string as_flag(std::string_view key) {
-  std::string out(key);
-  std::replace(out.begin(), out.end(), '_', '-');
-  return out;
-}
-
-bool is_word(const Given& at, const char* upper, const char* lower) {
-  return at.values.size() == 1 && (at.values.front().text == upper || at.values.front().text == lower);
-}
-bool holds(const Given& at) {
-  return is_word(at, "True", "true");
-}
-bool fails(const Given& at) {
-  return is_word(at, "False", "false");
-}
+const KeyTable kTable = {kNamed, kWorded, passed_over(), "model."};
 
 class Translation {
  public:
-  Translation(const std::vector<Given>& all, NemoSettings& into) : all_(all), into_(into) {
+  Translation(const std::vector<Given>& all, NemoSettings& into) : all_(all), into_(into), flags_(kTable, into) {
     for (const Given& one : all) keys_.emplace(one.key, &one);
   }
 
@@ -288,8 +250,7 @@ class Translation {
         value.missing = followed ? "" : value.text;
         if (followed) value.text = *followed;
       }
-      if (!off(known) && !counts(known) && !named(known) && !worded(known) && !passed(known) && !same_name(known))
-        into_.unknown.push_back(std::move(known));
+      if (!off(known) && !counts(known) && !flags_.take(known)) into_.unknown.push_back(std::move(known));
     }
     if (per_node_ > 0 && nodes_ > 0)
       if (const auto ranks = product_up_to(kMostRanks, {nodes_, per_node_}))
@@ -297,9 +258,6 @@ class Translation {
   }
 
  private:
-  void add(const Given& at, const std::string& flag, std::vector<GivenValue> values) {
-    into_.given.push_back({flag, at.where, std::move(values), at.said});
-  }
   [[nodiscard]] bool fully_recomputed() const {
     const auto at = keys_.find("model.activations_checkpoint_granularity");
     return at != keys_.end() && at->second->values.size() == 1 && at->second->values.front().text == "full";
@@ -307,7 +265,7 @@ class Translation {
 
   [[nodiscard]] bool is_on(std::string_view key) const {
     const auto at = keys_.find(key);
-    return at != keys_.end() && holds(*at->second);
+    return at != keys_.end() && is_true(*at->second);
   }
 
   /// Details of what is not used.
@@ -331,26 +289,26 @@ class Translation {
       return true;
     }
     if (at.said == "model.optim.betas" && at.values.size() == 2) {
-      add(at, "adam-beta1", {at.values[0]});
-      add(at, "adam-beta2", {at.values[1]});
+      flags_.add(at, "adam-beta1", {at.values[0]});
+      flags_.add(at, "adam-beta2", {at.values[1]});
       return true;
     }
     if (at.said == "model.num_query_groups") {
-      add(at, "group-query-attention", {});
-      add(at, "num-query-groups", at.values);
+      flags_.add(at, "group-query-attention", {});
+      flags_.add(at, "num-query-groups", at.values);
       return true;
     }
     if (at.said == "trainer.max_steps" && at.values.size() == 1 && at.values.front().text == "-1") return true;
     if (at.said == "model.optim.sched.warmup_steps" && at.values.size() == 1 &&
         read_number(at.values.front().text, number) && number >= 0 && number <= static_cast<double>(kMostSteps)) {
-      add(at, "lr-warmup-iters", {{fmt::format("{}", std::llround(number)), at.values.front().where}});
+      flags_.add(at, "lr-warmup-iters", {{fmt::format("{}", std::llround(number)), at.values.front().where}});
       return true;
     }
     if (at.said == "model.position_embedding_type" && at.values.size() == 1) {
       GivenValue word = at.values.front();
       std::transform(word.text.begin(), word.text.end(), word.text.begin(),
                      [](unsigned char c) { return std::tolower(c); });
-      add(at, "position-embedding-type", {word});
+      flags_.add(at, "position-embedding-type", {word});
       return true;
     }
     if (at.said == "defaults") {
@@ -364,80 +322,10 @@ class Translation {
            (at.said == "model.activations_checkpoint_method" || at.said == "model.activations_checkpoint_num_layers");
   }
 
-  bool named(const Given& at) {
-    for (const Named& one : kNamed) {
-      if (at.said != one.key) continue;
-      if (one.as == As::value)
-        add(at, one.flag, at.values);
-      else if (one.as == As::where_true ? holds(at) : fails(at))
-        add(at, one.flag, {});
-      else if (!(one.as == As::where_true ? fails(at) : holds(at)))
-        add(at, one.flag, at.values);  // neither: the flag's reader says so
-      return true;
-    }
-    return false;
-  }
-
-  bool worded(const Given& at) {
-    bool has_words = false;
-    for (const Worded& one : kWorded) {
-      if (at.said != one.key) continue;
-      has_words = true;
-      if (at.values.size() != 1 || at.values.front().text != one.word) continue;
-      std::string_view flags = one.flags;
-      while (!flags.empty()) {
-        const std::string_view flag = flags.substr(0, flags.find(','));
-        flags.remove_prefix(std::min(flags.size(), flag.size() + 1));
-        const std::size_t space = flag.find(' ');
-        std::vector<GivenValue> values;
-        if (space != flag.npos) values.push_back({std::string(flag.substr(space + 1)), at.values.front().where});
-        add(at, std::string(flag.substr(0, space)), std::move(values));
-      }
-      return true;
-    }
-    if (has_words) into_.left.emplace_back(at, "its value is none that is known here");
-    return has_words;
-  }
-
-  bool same_name(const Given& at) {
-    constexpr std::string_view kSection = "model.";
-    if (!at.said.starts_with(kSection) || at.said.find('.', kSection.size()) != std::string::npos) return false;
-    const std::string flag = as_flag(at.said.substr(kSection.size()));
-    static const std::set<std::string, std::less<>> kFlags = megatron_flags();
-    if (!kFlags.contains(flag)) return false;
-    if (holds(at))
-      add(at, flag, {});
-    else if (!fails(at))
-      add(at, flag, at.values);
-    return true;
-  }
-
-  bool passed(const Given& at) {
-    for (const Passed& reason : passed_over())
-      for (const char* const key : reason.keys) {
-        const std::string_view begin = key;
-        const bool prefix = begin.ends_with('.') || begin.ends_with('_');
-        if (prefix ? !at.said.starts_with(begin) : at.said != begin && !at.said.starts_with(std::string(begin) + "."))
-          continue;
-        // What is off does not move anything.
-        const bool is_off = fails(at) || is_word(at, "0", "0.0");
-        if (reason.matters && !is_off) {
-          into_.left.emplace_back(at, reason.because);
-        } else if (!begin.ends_with('.')) {
-          into_.passed.emplace_back(at, reason.because);
-        } else if (sections_.insert(key).second) {  // a section is named once
-          into_.passed.emplace_back(at, reason.because);
-          into_.passed.back().first.said = std::string(begin) + "*";
-        }
-        return true;
-      }
-    return false;
-  }
-
   const std::vector<Given>& all_;
   NemoSettings& into_;
+  KeysAsFlags flags_;
   Keys keys_;
-  std::set<std::string> sections_;         ///< that are passed over
   std::int64_t per_node_ = 0, nodes_ = 1;  ///< 0: not said; a trainer has one node unless it says another
 };
 

@@ -3,19 +3,13 @@
 /// its keys as Megatron-LM's flags, which they become in NeMo too.
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/result.h"
-#include "plan/frameworks/settings.h"
+#include "plan/frameworks/key_words.h"
 
 namespace orrery::plan {
 
-struct NemoSettings {
-  std::vector<Given> given;    ///< of megatron_settings_table(), each with its own name
-  std::vector<Given> unknown;  ///< what neither NeMo's table nor that one has
-  /// With the reason: what moves neither time nor memory, and what may.
-  std::vector<std::pair<Given, std::string>> passed, left;
+struct NemoSettings : AsFlags {
   int ranks = 0, per_node = 0;  ///< 0: the file does not say
 };
 

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "plan/frameworks/import.h"
+#include "plan/frameworks/neox.h"
 #include "plan/spec/fields.h"
 
 namespace orrery::plan {
@@ -192,6 +193,7 @@ const char* name_of(RunFormat format) {
     case RunFormat::torchtitan: return "torchtitan";
     case RunFormat::deepspeed: return "deepspeed";
     case RunFormat::nemo: return "nemo";
+    case RunFormat::neox: return "neox";
     case RunFormat::config: return "config.json";
   }
   return "?";
@@ -202,6 +204,7 @@ std::optional<RunFormat> run_format(std::string_view text, const std::string& na
   const auto has = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
   if (first != std::string_view::npos && text[first] == '{') {
     if (has("\"model_type\"") || has("\"architectures\"")) return RunFormat::config;
+    if (is_neox(text)) return RunFormat::neox;
     return RunFormat::deepspeed;
   }
   if (name.ends_with(".toml")) return RunFormat::torchtitan;
@@ -211,6 +214,7 @@ std::optional<RunFormat> run_format(std::string_view text, const std::string& na
   // Other programs' YAML has a trainer and a model too.
   const auto section = [&](const std::string& key) { return text.starts_with(key) || has("\n" + key); };
   if (section("trainer:") && section("model:") && has("tensor_model_parallel_size:")) return RunFormat::nemo;
+  if ((name.ends_with(".yml") || name.ends_with(".yaml")) && is_neox(text)) return RunFormat::neox;
   if (has("--num-layers") || has("--hidden-size") || has("--micro-batch-size")) return RunFormat::megatron;
   return std::nullopt;
 }

@@ -8,6 +8,7 @@ namespace orrery::tests {
 namespace names_test {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -47,6 +48,18 @@ TEST(Names, OfAClusterLeadToOneWithTheSameDevice) {
   EXPECT_THAT(help("mi250x"), HasSubstr("with this device there are frontier, lumi"))
       << "not the nearer-looking mi350x";
   EXPECT_THAT(help("gh200"), HasSubstr("with this device there is alps"));
+  EXPECT_THAT(help("h20"), AllOf(HasSubstr("with this device there is hgx-h20"), Not(HasSubstr("h200"))));
+  EXPECT_THAT(help("rtx4090"), HasSubstr("with this device there is pcie-rtx-4090"));
+}
+
+TEST(Names, OfACloudsMachinesLeadToTheCatalogues) {
+  const auto help = [](const std::string& name) {
+    return plan_of("model: gpt2-124m\ncluster: " + name + "\nbatch: 64\n").err;
+  };
+  EXPECT_THAT(help("p5.48xlarge"), HasSubstr("did you mean one of `aws-p5`, `aws-p5en`?"));
+  EXPECT_THAT(help("p4d.24xlarge"), HasSubstr("did you mean `aws-p4d`?"));
+  EXPECT_THAT(help("a3-highgpu-8g"), AllOf(HasSubstr("did you mean `gcp-a3-mega`?"), Not(HasSubstr("pcie-a30"))));
+  EXPECT_THAT(help("ND96isr_H100_v5"), HasSubstr("azure-nd96isr-h100-v5"));
 }
 
 TEST(Names, OfAModelWithAMinorVersionLeadToItsShape) {

@@ -62,7 +62,7 @@ base::Result<std::vector<clusters::Dump>> dumps_of(const ImportOptions& options,
                               "known are NCCL's topology XML, hwloc's XML (lstopo --of xml), and the output of "
                               "`nvidia-smi topo -m`, ibnetdiscover and nccl-tests; --format names one. Of runs: "
                               "launch scripts with Megatron-LM's flags, DeepSpeed's JSON, torchtitan's TOML, "
-                              "NeMo's YAML"));
+                              "NeMo's and GPT-NeoX's YAML"));
   }
   if (!found.empty()) return base::fail(std::move(found));
   return dumps;
@@ -176,7 +176,8 @@ Outcome run_import(const ImportOptions& options, const Context& context) {
 void add_import_flags(Flags flags, ImportOptions& o) {
   flags
       .option("FILE", o.files,
-              "Launch script with Megatron-LM's flags, torchtitan's TOML, NeMo's YAML, or DeepSpeed's JSON with the "
+              "Launch script with Megatron-LM's flags, torchtitan's TOML, NeMo's or GPT-NeoX's YAML, or DeepSpeed's "
+              "JSON with the "
               "model's config.json, for a plan; NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output "
               "of ibnetdiscover, for a cluster; logs of nccl-tests, for a calibration file")
       .required();

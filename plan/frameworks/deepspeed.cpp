@@ -110,6 +110,8 @@ const Setting kSpeed[] = {
      READ { d.spec.states.zero_stage = static_cast<int>(r.integer(g, 0, 3)); }},
     {"", "zero_optimization.contiguous_gradients", WRITE { return true; }, NOTHING},
     {"", "zero_optimization.reduce_scatter", WRITE { return true; }, NOTHING},
+    {"", "zero_optimization.allgather_partitions", nullptr,  // true, as it usually is, gathers; false broadcasts
+     READ { if (!r.boolean(g)) r.leave(g, "updated parameters are gathered here, not broadcast"); }},
     {"", "zero_optimization.overlap_comm", WRITE { return stage_of(w) >= 2 || w.s().reduces_early(); }, MARK},
     {"", "zero_optimization.offload_optimizer.device", WRITE { return device_word(w.s().offload.optimizer); },
      READ { d.spec.offload.optimizer = space_in(r, g); }},
@@ -216,7 +218,7 @@ const std::vector<SpeedPassed>& speed_passed() {
         "optimizer.params.freeze_step", "sparse_gradients", "zero_optimization.log_trace_cache_warnings"}},
       {"the stack says how large its buckets are, and how far ahead it gathers", true,
        {"zero_optimization.reduce_bucket_size", "zero_optimization.allgather_bucket_size",
-        "zero_optimization.allgather_partitions", "zero_optimization.sub_group_size",
+        "zero_optimization.sub_group_size",
         "zero_optimization.stage3_max_live_parameters", "zero_optimization.stage3_max_reuse_distance",
         "zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.stage3_param_persistence_threshold",
         "zero_optimization.offload_optimizer.buffer_count", "zero_optimization.offload_optimizer.pipeline_read",

@@ -22,7 +22,7 @@ constexpr const char* kNeox = R"(# a comment before the map
   "bias_gelu_fusion": True,
   "optimizer": {"type": "Adam", "params": {"lr": 2.0e-4, "betas": [0.9, 0.95], "eps": 1.0e-8}},
   "min_lr": 2.0e-5,
-  "zero_optimization": {"stage": 1, "overlap_comm": true, "reduce_bucket_size": 500000000},
+  "zero_optimization": {"stage": 1, "overlap_comm": true, "allgather_partitions": True},
   "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8,
   "checkpoint_activations": true, "checkpoint_num_layers": 1, "partition_activations": true,
   "gradient_clipping": 1.0, "weight-decay": 0.01, "hidden_dropout": 0, "attention_dropout": 0,
@@ -32,7 +32,12 @@ constexpr const char* kNeox = R"(# a comment before the map
 }
 )";
 
-base::Result<ImportedRun> read(const std::string& text, RunQuestion question = {.ranks = 32}) {
+RunQuestion on(int ranks) {
+  RunQuestion out;
+  out.ranks = ranks;
+  return out;
+}
+base::Result<ImportedRun> read(const std::string& text, const RunQuestion& question = on(32)) {
   const std::string name = "20B.yml";
   return import_run({{text, name, *run_format(text, name)}}, question);
 }
@@ -104,7 +109,9 @@ TEST(ImportNeox, BatchesFollowFromEachOtherAndTheRanks) {
   ASSERT_TRUE(batch) << base::render(batch.error(), false);
   EXPECT_EQ(batch->spec.shape.batch, 256);
   EXPECT_EQ(batch->spec.shape.micro_batch, 256 / (8 * 4));
-  const auto set = read(kNeox, {.ranks = 64, .set = {{"micro-batch-size", "2"}}});
+  RunQuestion smaller = on(64);
+  smaller.set = {{"micro-batch-size", "2"}};
+  const auto set = read(kNeox, smaller);
   ASSERT_TRUE(set) << base::render(set.error(), false);
   EXPECT_EQ(set->spec.shape.micro_batch, 2);
   EXPECT_EQ(set->spec.shape.batch, 2 * 8 * 8);
@@ -129,6 +136,9 @@ TEST(ImportNeox, WhatHasNoCounterpartIsRefusedOrTold) {
   const auto local = read(with(kNeox, "[\"flash\"]", "[\"global\", \"local\"]"));
   ASSERT_TRUE(local) << base::render(local.error(), false);
   EXPECT_FALSE(local->spec.numerics.flash);
+  const auto sent = read(with(kNeox, "\"allgather_partitions\": True", "\"allgather_partitions\": False"));
+  ASSERT_TRUE(sent) << base::render(sent.error(), false);
+  EXPECT_THAT(sent->warnings.back().message + sent->warnings.front().message, HasSubstr("not broadcast"));
   EXPECT_THAT(local->warnings.front().message + local->warnings.back().message, HasSubstr("a part of the tokens"));
   // DeepSpeed's own file is no such configuration.
   EXPECT_EQ(run_format(R"({"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}})", "ds.json"),

@@ -108,6 +108,16 @@ const Known& known(const std::string& device) {
   return kUnknown;
 }
 
+/// Exponentials over FLOPs of the vector units: a multiprocessor of NVIDIA's has 16 a clock beside 128 fp32 units, or
+/// 64 in what was built for data centres up to 2020.
+double exponentials(const clusters::Device& device) {
+  constexpr double kEach = 16, kUnits = 128, kFewer = 64, kFlops = 2;
+  if (device.architecture == clusters::Architecture::generic) return 0;
+  for (const char* name : {"V100", "T4", "A100", "A800", "A30"})
+    if (device.name.find(name) != std::string::npos) return kEach / (kFlops * kFewer);
+  return kEach / (kFlops * kUnits);
+}
+
 void gpu(Calibration& c, const clusters::Device& device) {
   const Known& k = known(device.name);
   const std::string source =
@@ -134,6 +144,9 @@ void gpu(Calibration& c, const clusters::Device& device) {
         "FlashAttention-2 (Dao 2023), section 1: the first reaches 25 to 40 % of A100's peak; other devices: "
         "assumption, uncalibrated: about half of the second's");
   c.set("device.attention.generation_2", k.generation_2, k.second);
+  c.set("device.attention.exponentials", exponentials(device),
+        "NVIDIA, CUDA C++ Programming Guide, throughput of arithmetic instructions; other makers: assumption, "
+        "uncalibrated: heads of all widths are as fast");
   c.set(
       "device.attention.misaligned_efficiency", 0.06,
       "BigScience, chronicles of the 176B model: heads 108 and 150 wide make steps of 13,824 and 14,400 wide models a "

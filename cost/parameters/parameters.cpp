@@ -76,6 +76,8 @@ void add_device(std::vector<ParameterKind>& all) {
                        "attention forward with row statistics: rate over the matrix peak"));
   all.push_back(ranged(kOfPeak, "device.attention.grad_efficiency",
                        "attention backward with row statistics: rate over the matrix peak"));
+  all.push_back({"device.attention.exponentials", Unit::number, 0, 1, 0.3,
+                 "GPUs: exponentials a second over the vector units' fp32 peak; 0: heads of all widths are as fast"});
   for (const char* generation : {"1", "2"})
     all.push_back({fmt::format("device.attention.generation_{}", generation), Unit::number, 1e-2, 1, 0.3,
                    "share of the best attention kernel's rate that FlashAttention of this generation reaches"});

@@ -61,6 +61,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
   r.unfused = c.at("device.attention.unfused_efficiency");
   r.misaligned = c.get("device.attention.misaligned_efficiency", r.unfused);
   r.head_overhead = c.get("device.attention.head_overhead", 0);
+  r.exponentials = device.vector_peak.value * c.get("device.attention.exponentials", 0);
   if (r.gpu) {
     r.elementwise_passes = c.get("stack.mlp_passes", c.get("stack.elementwise_passes", 1));
     r.score_passes = c.get("stack.score_passes", 1);
@@ -239,6 +240,16 @@ Seconds drawing_time(const DeviceRates& r, const models::Op& op, double elements
   return Seconds{elements * 2 * static_cast<double>(models::size_of(op.dtype)) / rate};
 }
 
+/// What fused attention takes more where heads are narrower than those its efficiency is of: a score's products shrink
+/// with the head, its exponential does not, and few units do exponentials (Shah et al. 2024, FlashAttention-3, section
+/// 3.1). Measurements beside it: docs/formulas.md.
+double narrow_time(const DeviceRates& r, const models::Op& op, double flops, double products) {
+  constexpr double kMeasured = 128;
+  const auto columns = static_cast<double>(op.head_dim);
+  if (r.exponentials <= 0 || columns <= 0 || columns >= kMeasured) return 0;
+  return flops / (2 * products * columns) * (1 - columns / kMeasured) / r.exponentials;
+}
+
 Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   const bool grad = models::traits_of(op).issued == models::Issued::autograd;
   const double peak = r.peak[index_of(r.tf32_attention ? arithmetic(op) : op.dtype)];
@@ -249,7 +260,7 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   constexpr std::int64_t kAligned = 16;
   const bool aligned = op.head_dim * models::size_of(op.dtype) % kAligned == 0;
   const double efficiency = op.flash ? (grad ? r.flash_grad : r.flash) : aligned ? r.unfused : r.misaligned;
-  const double arithmetic = flops / (peak * efficiency);
+  const double arithmetic = flops / (peak * efficiency) + (op.flash ? narrow_time(r, op, flops, grad ? 5 : 2) : 0);
   if (!r.gpu) {
     // Each unmasked score passes the vector units' exponential once: read and written.
     const double share = op.window > 0 || op.chosen > 0 ? models::seen_share(op) : op.flash && op.causal ? 0.5 : 1.0;

@@ -24,6 +24,7 @@ struct DeviceRates {
   double elementwise_passes = 1, score_passes = 1;                     ///< of the stack; GPUs only
   double lookup_passes = 1, interaction_passes = 1, index_passes = 1;  ///< the same
   double flash = 0, flash_grad = 0, unfused = 0, misaligned = 0, head_overhead = 0;
+  double exponentials = 0;                       ///< a second; 0: heads of all widths reach the same rate
   double accumulation_bytes = 0;                 ///< of the stack, per weight's gradient and micro-batch
   double permute_passes = 1, grouped_share = 1;  ///< of the stack, for the rows and products of experts
   double dispatch_einsum = 0;                    ///< of the stack: places over choices; 0: rows are permuted

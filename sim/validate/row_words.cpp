@@ -212,6 +212,25 @@ void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::P
          "16 tensor ranks however few rows it has; one digit"});
 }
 
+void take_composed(const Setup& s, const cost::Stack& stack, std::vector<cost::Parameter>& numbers,
+                   std::vector<std::string>& notes) {
+  const bool eager = s.compiled ? !*s.compiled : says(small_letters(s.framework), "eager");
+  if (stack.name.rfind("torchtitan", 0) != 0 || !eager) return;
+  constexpr double kRotary = 5, kLoss = 4.5, kNorm = 9;
+  const auto push = [&](const char* name, double passes, const char* source) {
+    numbers.push_back({name, passes, cost::Unit::number, source});
+  };
+  push("stack.rotary_passes", kRotary,
+       "torchtitan, models/llama3/model: apply_rotary_emb: to fp32, complex product, back to 16 bits; 20 bytes a value "
+       "where one kernel moves 4");
+  push("stack.loss_passes", kLoss, "torchtitan, components/loss.py: F.cross_entropy(pred.float(), ...)");
+  const std::string date = date_of(s);
+  if (date.empty() || (date >= "2025" && date < "2025-10"))
+    push("stack.norm_passes", kNorm,
+         "torch.nn.RMSNorm before PyTorch 2.9 (pytorch/pytorch #153666): as Transformers' LlamaRMSNorm");
+  notes.push_back("operators composed, as in eager torchtitan");
+}
+
 void take_tuning(const Setup& s, std::vector<cost::Parameter>& numbers, std::vector<std::string>& notes) {
   const bool submitted = says(small_letters(s.source), "mlperf");
   const bool own = says(small_letters(s.stack + " " + s.framework), "primus");  // AMD-AGI/Primus, Primus-Turbo

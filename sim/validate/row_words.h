@@ -55,6 +55,11 @@ void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost
 /// sums in 16 bits, OLMo in fp32. On a network that the row calls slow, layers of a pipeline wait for each tensor rank.
 void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::Parameter>& numbers);
 
+/// What operators move that eager code composes of others, where the stack's numbers are of compiled runs: torchtitan's
+/// rotation and loss, and its norms before PyTorch 2.9.
+void take_composed(const Setup& s, const cost::Stack& stack, std::vector<cost::Parameter>& numbers,
+                   std::vector<std::string>& notes);
+
 /// Whether a vendor tuned the run's products for their shapes: in its submissions to MLPerf, and in its own software.
 void take_tuning(const Setup& s, std::vector<cost::Parameter>& numbers, std::vector<std::string>& notes);
 

@@ -146,6 +146,10 @@ std::optional<UsualZero> usual_zero_stage(const Setup& s) {
   return std::nullopt;
 }
 
+bool follows_recipes(const Setup& s) {
+  return names(small_letters(s.source), {"nvidia", "mlperf", "nemo", "megatron bridge", "megatron-core"});
+}
+
 bool attends_masked(const Setup& s) {
   return !s.flash_attention && s.attention_kernel.empty() && !s.packed && s.micro_batch.value_or(1) > 1;
 }

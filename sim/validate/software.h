@@ -51,6 +51,9 @@ struct UsualZero {
 /// DeepSpeedPlugin.zero_stage. NeMo and Megatron Bridge: NeMo-Framework-Launcher, conf/training (optim.name); NeMo,
 /// collections/llm/recipes/optim/adam.py.
 [[nodiscard]] std::optional<UsualZero> usual_zero_stage(const Setup& setup);
+/// Whether NVIDIA, or who repeats its recipes, published a run of Megatron-Core: `source` names it, its frameworks or
+/// MLPerf. Such runs are tuned as those recipes are; others have the software's defaults.
+[[nodiscard]] bool follows_recipes(const Setup& setup);
 /// Whether the row runs such a model's own operators, on a stack that says nothing of the model's code.
 [[nodiscard]] bool runs_transformers(const Setup& setup, const cost::Stack& engine);
 /// Whether such a run gives attention a mask of padding: several sequences a micro-batch, neither packed nor with a

@@ -490,8 +490,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     }
   }
   if (spec.mesh.pipeline > 1) spec.stages.order = order_of(s, notes);
-  // If stages do not divide the layers, but would with embedding and head counted as one layer each: the convention of
-  // BLOOM's and the zero-bubble paper's runs.
+  // Stages that divide the layers only with embedding and head counted as one each: BLOOM's and zero bubbles' runs.
   const std::int64_t chunks = *s.pipeline * spec.stages.virtual_stages;
   spec.stages.ends_as_layers = *s.layers % chunks != 0 && (*s.layers + 2) % chunks == 0;
   spec.shape.micro_batch = *s.micro_batch;
@@ -548,7 +547,8 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
-  if (const cost::Stack* code = stack_named(kTransformers); code && runs_transformers(s, *stack)) {
+  const cost::Stack* const code = runs_transformers(s, *stack) ? stack_named(kTransformers) : nullptr;
+  if (code) {
     for (const cost::Parameter& p : code->parameters)
       if (is_of_model_code(p.name)) own_numbers.push_back(p);
     if (code->name != stack->name) notes.push_back("operators composed as in Hugging Face's Transformers");
@@ -563,6 +563,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
       notes.push_back("padded sequences, with whose mask attention computes all scores");
     }
   }
+  take_composed(s, *stack, own_numbers, notes);
   take_messages(s, *stack, own_numbers);
   take_tuning(s, own_numbers, notes);
   std::set<std::string> stated;
@@ -571,8 +572,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   if (const double generation = attention_generation(s.attention_kernel); generation > 0)
     own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
   cost::Stack own = *stack;
-  if (const cost::Stack* code = stack_named(kTransformers); code && runs_transformers(s, *stack))
-    cost::take_model_code(code->memory, own.memory);
+  if (code) cost::take_model_code(code->memory, own.memory);
   take_optimizer(s, own.memory, own_numbers);
   take_framework_memory(s, stack->software(), own.memory, notes);
   if (own.memory.loss_copies == 0)

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "models/names.h"
+#include "sim/validate/software.h"
 
 namespace orrery::sim {
 
@@ -188,7 +189,10 @@ void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spe
       parts && spec.mesh.tensor > 1 && spec.recomputation.what == plan::Recompute::full && !spec.mesh.sequence_parallel;
   if (spec.recomputation.partition_checkpoints && !s.partition_checkpoints)
     notes.push_back(fmt::format("checkpoints partitioned over the tensor group, as {} usually has them", stack.name));
-  const bool open = !s.virtual_stages && !s.interleaved && s.schedule.empty();
+  // Who only asks for more stages does not interleave them: Megatron-LM, arguments.py, and NeMo, recipes of models that
+  // need no pipeline, have no virtual stages by default.
+  const bool plain = stack.name.rfind("megatron-core", 0) == 0 && !follows_recipes(s);
+  const bool open = !s.virtual_stages && !s.interleaved && s.schedule.empty() && !plain;
   const std::int64_t layers = *s.layers / spec.mesh.pipeline;
   std::int64_t chunk = usual.chunk_layers;
   while (chunk > 1 && layers % chunk != 0) --chunk;  // an odd number of layers in chunks of two: single layers

@@ -143,6 +143,32 @@ TEST(Attention, OnGpusSkipsTheMaskedHalfOnlyWhenFused) {
   EXPECT_NEAR(attention_time(r, op).value, 2 * product / 0.4e12, 1e-11);
 }
 
+TEST(Attention, OfNarrowHeadsWaitsForExponentials) {
+  DeviceRates r = four_processors();
+  r.exponentials = 1e9;
+  Op op;
+  op.kind = OpKind::attention;
+  op.dtype = DType::bf16;
+  op.batch = 1, op.sequence = op.n = 64, op.heads = op.kv_heads = 2;
+  op.flash = true;
+  const double scores = 2.0 * 64 * 64;
+  op.head_dim = 128;
+  EXPECT_NEAR(attention_time(r, op).value, scores * 4 * 128 / 2e12, 1e-15) << "what its efficiency was measured with";
+  op.head_dim = 32;
+  EXPECT_NEAR(attention_time(r, op).value, scores * 4 * 32 / 2e12 + scores * 0.75 / 1e9, 1e-15);
+  op.kind = OpKind::attention_grad;
+  EXPECT_NEAR(attention_time(r, op).value, scores * 10 * 32 / 1e12 + scores * 0.75 / 1e9, 1e-15) << "one exponential";
+  op.kind = OpKind::attention;
+  op.head_dim = 256;
+  EXPECT_NEAR(attention_time(r, op).value, scores * 4 * 256 / 2e12, 1e-15);
+  op.head_dim = 32;
+  op.flash = false;
+  EXPECT_NEAR(attention_time(r, op).value, scores * 4 * 32 / 0.4e12, 1e-12) << "its softmax is priced by its bytes";
+  r.exponentials = 0;
+  op.flash = true;
+  EXPECT_NEAR(attention_time(r, op).value, scores * 4 * 32 / 2e12, 1e-15) << "a device of which it is not known";
+}
+
 TEST(Attention, OfAWindowTakesTheTimeOfTheKeysThatItLeaves) {
   const DeviceRates r = four_processors();
   Op op;

@@ -131,6 +131,28 @@ TEST(RowWords, ACompilerComposesNothing) {
   EXPECT_FALSE(fused.composes_gates || fused.composes_norms || fused.repeats_keys);
 }
 
+TEST(RowWords, EagerTorchtitanComposesWhatItsCompilerFuses) {
+  const auto passes = [](const sim::Setup& s, const char* number, const char* stack = "torchtitan-2024") {
+    cost::Stack titan;
+    titan.name = stack;
+    std::vector<std::string> notes;
+    take_composed(s, titan, titan.parameters, notes);
+    return cost::number_of(titan, number, 1);
+  };
+  sim::Setup s;
+  s.date = "2025-06";
+  EXPECT_EQ(passes(s, "stack.rotary_passes"), 1) << "nobody says that it was not compiled";
+  s.compiled = true;
+  EXPECT_EQ(passes(s, "stack.rotary_passes"), 1);
+  s.compiled = false;
+  EXPECT_EQ(passes(s, "stack.rotary_passes"), 5);
+  EXPECT_EQ(passes(s, "stack.norm_passes"), 9);
+  EXPECT_EQ(passes(s, "stack.rotary_passes", "megatron-core"), 1) << "Transformer Engine fuses its own";
+  s.date = "2026-01";
+  EXPECT_EQ(passes(s, "stack.norm_passes"), 1) << "PyTorch 2.9 has one kernel";
+  EXPECT_EQ(passes(s, "stack.loss_passes"), 4.5);
+}
+
 TEST(RowWords, AutocastLeavesSumsInFp32) {
   sim::Setup s;
   s.precision = "bf16";

@@ -419,8 +419,10 @@ TEST(Validation, PredictsARowAloneAsAmongOthers) {
 }
 
 TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
-  const auto spec = [](const std::string& more, const std::string& layers = "layers: 24") {
+  const auto spec = [](const std::string& more, const std::string& layers = "layers: 24",
+                       const std::string& source = "source: NVIDIA") {
     std::string text = changed("stack: megatron-2021", "stack: megatron-core");
+    text.replace(text.find("source: somebody 2021"), 21, source);
     text.replace(text.find("micro_batch: 4"), 14, "micro_batch: 1");
     text.replace(text.find("layers: 24"), 10, layers);
     Translator translator(library());
@@ -432,6 +434,8 @@ TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
   EXPECT_EQ(spec("").stages.virtual_stages, 6) << "twelve blocks a stage in chunks of two";
   EXPECT_FALSE(spec("  sequence_parallel: false\n").mesh.sequence_parallel);
   EXPECT_EQ(spec("  virtual_stages: 1\n").stages.virtual_stages, 1);
+  EXPECT_EQ(spec("", "layers: 24", "source: somebody").stages.virtual_stages, 1) << "only its recipes interleave";
+  EXPECT_TRUE(spec("", "layers: 24", "source: somebody").mesh.sequence_parallel);
   EXPECT_EQ(spec("", "layers: 26").stages.virtual_stages, 13) << "an odd number of layers: single ones";
   EXPECT_EQ(spec("", "layers: 2").stages.virtual_stages, 1) << "one layer a stage is a chunk already";
   EXPECT_EQ(spec("  pp_schedule: 1F1B\n").stages.virtual_stages, 1) << "an order that is named is meant";

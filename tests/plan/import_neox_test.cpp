@@ -122,7 +122,7 @@ TEST(ImportNeox, SeveralFilesAreOneRunAndTheLastSays) {
   const std::string place = "{\n  \"data_path\": \"x\",\n  \"vocab_file\": \"y\", \"pipe_parallel_size\": 1\n}\n";
   const auto run = import_run(
       {{kNeox, "20B.yml", *run_format(kNeox, "20B.yml")}, {place, "local.yml", *run_format(place, "local.yml")}},
-      {.ranks = 32});
+      on(32));
   ASSERT_TRUE(run) << base::render(run.error(), false);
   EXPECT_EQ(run->spec.mesh.pipeline, 1);
   EXPECT_EQ(run->spec.mesh.data, 8);

@@ -109,12 +109,13 @@ const Known& known(const std::string& device) {
 }
 
 /// Exponentials over FLOPs of the vector units: a multiprocessor of NVIDIA's has 16 a clock beside 128 fp32 units, or
-/// 64 in what was built for data centres up to 2020.
+/// 64 in what was built for data centres up to 2020; 32 in Blackwell Ultra.
 double exponentials(const clusters::Device& device) {
   constexpr double kEach = 16, kUnits = 128, kFewer = 64, kFlops = 2;
   if (device.architecture == clusters::Architecture::generic) return 0;
   for (const char* name : {"V100", "T4", "A100", "A800", "A30"})
     if (device.name.find(name) != std::string::npos) return kEach / (kFlops * kFewer);
+  if (device.name.find("B300") != std::string::npos) return 2 * kEach / (kFlops * kUnits);
   return kEach / (kFlops * kUnits);
 }
 
@@ -145,8 +146,9 @@ void gpu(Calibration& c, const clusters::Device& device) {
         "assumption, uncalibrated: about half of the second's");
   c.set("device.attention.generation_2", k.generation_2, k.second);
   c.set("device.attention.exponentials", exponentials(device),
-        "NVIDIA, CUDA C++ Programming Guide, throughput of arithmetic instructions; other makers: assumption, "
-        "uncalibrated: heads of all widths are as fast");
+        "NVIDIA, CUDA C++ Programming Guide, throughput of arithmetic instructions; of Blackwell Ultra NVIDIA's blog, "
+        "Inside NVIDIA Blackwell Ultra (2025); other makers: assumption, uncalibrated: heads of all widths are as "
+        "fast");
   c.set(
       "device.attention.misaligned_efficiency", 0.06,
       "BigScience, chronicles of the 176B model: heads 108 and 150 wide make steps of 13,824 and 14,400 wide models a "

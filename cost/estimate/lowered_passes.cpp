@@ -250,15 +250,17 @@ class LoweredChunkPasses {
   bool write(std::int32_t number, Kind kind, PassProgram& out, PassProgram* begun = nullptr) {
     LoweredBlock block(lowered_, layers_, few_, of_.plan.first_layer(of_.stage, of_.chunk));
     if (!block.write(class_.blocks[static_cast<std::size_t>(number)], kind, around_)) return false;
-    // In a split backward pass only the last step needs the memory that a message holds.
-    const bool late = kind != Kind::forward && around_.spec.stages.splits_backward();
+    // Compute waits until what has been sent has arrived, copies do not. In a split backward pass only the last step
+    // needs the memory that a message holds.
+    const plan::Stages& stages = around_.spec.stages;
+    const bool late = stages.asynchronous() || (kind != Kind::forward && stages.splits_backward());
+    const std::vector<PassStep>& steps = block.program.steps;
     const auto compute = [](const PassStep& step) { return step.kind == PassStep::Kind::compute; };
-    if (late) {
-      const auto steps = std::ranges::find_if(block.program.steps.rbegin(), block.program.steps.rend(), compute);
-      block.program.freed = steps == block.program.steps.rend()
-                                ? block.program.steps.size()
-                                : static_cast<std::size_t>(block.program.steps.rend() - steps) - 1;
-    }
+    const auto first = std::ranges::find_if(steps, compute);
+    const auto last = std::find_if(steps.rbegin(), steps.rend(), compute);
+    block.program.freed = first == steps.end() ? steps.size()
+                          : late               ? static_cast<std::size_t>(steps.rend() - last) - 1
+                                               : static_cast<std::size_t>(first - steps.begin());
     if (begun != nullptr) *begun = behind_gathers(block);
     out = std::move(block.program);
     return true;
@@ -284,6 +286,7 @@ class LoweredChunkPasses {
     for (std::size_t i = 0; i < block.program.steps.size(); ++i) {
       waits(i);
       if (i == block.program.input) out.input = out.steps.size();
+      if (i == block.program.freed) out.freed = out.steps.size();
       if (i == block.program.sent) out.sent = out.steps.size();
       out.steps.push_back(block.program.steps[i]);
     }

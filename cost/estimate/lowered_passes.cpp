@@ -250,17 +250,7 @@ class LoweredChunkPasses {
   bool write(std::int32_t number, Kind kind, PassProgram& out, PassProgram* begun = nullptr) {
     LoweredBlock block(lowered_, layers_, few_, of_.plan.first_layer(of_.stage, of_.chunk));
     if (!block.write(class_.blocks[static_cast<std::size_t>(number)], kind, around_)) return false;
-    // Compute waits until what has been sent has arrived, copies do not. In a split backward pass only the last step
-    // needs the memory that a message holds.
-    const plan::Stages& stages = around_.spec.stages;
-    const bool late = stages.asynchronous() || (kind != Kind::forward && stages.splits_backward());
-    const std::vector<PassStep>& steps = block.program.steps;
-    const auto compute = [](const PassStep& step) { return step.kind == PassStep::Kind::compute; };
-    const auto first = std::ranges::find_if(steps, compute);
-    const auto last = std::find_if(steps.rbegin(), steps.rend(), compute);
-    block.program.freed = first == steps.end() ? steps.size()
-                          : late               ? static_cast<std::size_t>(steps.rend() - last) - 1
-                                               : static_cast<std::size_t>(first - steps.begin());
+    block.program.freed = first_freed(block.program.steps, kind, around_.spec.stages);
     if (begun != nullptr) *begun = behind_gathers(block);
     out = std::move(block.program);
     return true;

@@ -68,6 +68,7 @@ struct Estimator::Impl {
   PassMemo scratch;  ///< by layers, which stay
   LoweredMemo lowered;
   MovesMemo moves;
+  RatesMemo rates;
 
   std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
   /// Whether streams of a rank that share links slow each other down. A lower bound does without.
@@ -89,7 +90,7 @@ struct Estimator::Impl {
   double least_work(const plan::Plan& plan, const plan::PlanSpec& sized, double times);
   std::vector<StageTimes> all_times(const plan::Plan& plan, Streams streams);
   double hop(const plan::Plan& plan, plan::StageId from, plan::StageId to) const;
-  PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree) const;
+  PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   bool one_copy() const { return pricing->calibration().get("stack.one_copy", 0) != 0; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
@@ -211,7 +212,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, plan::StageId stage, S
   StageTimes t;
   const std::vector<LayerRun> layers_of = layers->of(plan, stage);
   if (streams == Streams::shared) t.program.lanes = stream_lanes(spec, groups, layers_of);
-  t.program.rates = stream_rates(t.program.lanes);
+  t.program.rates = stream_rates(t.program.lanes, rates);
   const bool elsewhere = spec.offload.states();
   const Agreements agreed = elsewhere ? agree(plan) : Agreements{};
   const auto end = [&] { ends->add(t, plan, stage, buckets_of(layers_of, spec), groups, agreed, t.program.rates); };
@@ -385,7 +386,7 @@ double Estimator::Impl::hop(const plan::Plan& plan, plan::StageId from, plan::St
 
 /// The passes of all stages, and what carries messages between them.
 PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages,
-                                      const Agreements& agree) const {
+                                      const Agreements& agree) {
   PipelineTimes times;
   times.overlaps = overlaps_of(*pricing);
   times.tied = agree.embedding > 0;
@@ -400,7 +401,7 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
     if (last != first && (s != last || plan.spec().stages.virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s != last ? s.next() : first));
   }
-  times.neighbours = neighbours_of(plan, times.stages, std::max(1, pricing->cluster().devices_per_node));
+  times.neighbours = neighbours_of(plan, times.stages, std::max(1, pricing->cluster().devices_per_node), rates);
   return times;
 }
 

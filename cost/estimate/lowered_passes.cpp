@@ -250,15 +250,7 @@ class LoweredChunkPasses {
   bool write(std::int32_t number, Kind kind, PassProgram& out, PassProgram* begun = nullptr) {
     LoweredBlock block(lowered_, layers_, few_, of_.plan.first_layer(of_.stage, of_.chunk));
     if (!block.write(class_.blocks[static_cast<std::size_t>(number)], kind, around_)) return false;
-    // In a split backward pass only the last step needs the memory that a message holds.
-    const bool late = kind != Kind::forward && around_.spec.stages.splits_backward();
-    const auto compute = [](const PassStep& step) { return step.kind == PassStep::Kind::compute; };
-    if (late) {
-      const auto steps = std::ranges::find_if(block.program.steps.rbegin(), block.program.steps.rend(), compute);
-      block.program.freed = steps == block.program.steps.rend()
-                                ? block.program.steps.size()
-                                : static_cast<std::size_t>(block.program.steps.rend() - steps) - 1;
-    }
+    block.program.freed = first_freed(block.program.steps, kind, around_.spec.stages);
     if (begun != nullptr) *begun = behind_gathers(block);
     out = std::move(block.program);
     return true;
@@ -284,6 +276,7 @@ class LoweredChunkPasses {
     for (std::size_t i = 0; i < block.program.steps.size(); ++i) {
       waits(i);
       if (i == block.program.input) out.input = out.steps.size();
+      if (i == block.program.freed) out.freed = out.steps.size();
       if (i == block.program.sent) out.sent = out.steps.size();
       out.steps.push_back(block.program.steps[i]);
     }

@@ -17,6 +17,7 @@ namespace orrery::cost {
 namespace {
 
 using plan::Stream;
+using Kind = plan::Move::Kind;
 
 class ChunkPasses {
  public:
@@ -183,17 +184,16 @@ class ChunkPasses {
     const bool embeds = layers_.front()->kind == models::LayerKind::embedding;
     ForwardPass pass{{*this, out, !embeds}, first_of_step};
     plan::forward_order(whole(), pass);
-    return finish({.input = pass.input, .freed = freed(out, spec_.stages.asynchronous())}, out, pass.waits || embeds);
+    return finish({.input = pass.input}, Kind::forward, out, pass.waits || embeds);
   }
   [[nodiscard]] plan::Chunk whole() const { return {0, layers_.size()}; }
-  static PassProgram finish(PassProgram program, PassWriter& out, bool no_input) {
+  PassProgram finish(PassProgram program, Kind kind, PassWriter& out, bool no_input) const {
     program.reach = out.reach();
     program.steps = std::move(out.steps());
+    program.freed = first_freed(program.steps, kind, spec_.stages);
     if (no_input) program.input = program.steps.size();
     return program;
   }
-  /// `late`: only the last step needs memory that a message holds.
-  static std::size_t freed(PassWriter& out, bool late) { return late ? last_compute(out.steps()) : 0; }
   void load(PassWriter& out) const {
     const std::span<const models::Op> op(around_.load, 1);
     out.compute(around_.pricing.compute_time(op).value, around_.pricing.host_time(op).value);
@@ -205,13 +205,6 @@ class ChunkPasses {
     const bool full = costs->recomputation == plan::Recompute::full;
     return gather(out, costs, {full ? &costs->recompute.segments : &none, &costs->backward.segments});
   }
-  template <class Step>
-  static std::size_t last_compute(const std::vector<Step>& steps) {
-    for (std::size_t i = steps.size(); i-- > 0;)
-      if (steps[i].kind == Step::Kind::compute) return i;
-    return steps.size();
-  }
-
   /// ZeRO-2 and 3 zero a pass's gradients in the first step of a layer's backward pass; seconds.
   struct Zeroing {
     bool any = false;
@@ -400,8 +393,7 @@ class ChunkPasses {
         spec_.stages.virtual_stages > 1 || spec_.stages.splits_backward();  // messages are between passes
     const std::size_t sent = place.last && !in_moves ? out.size() : PassProgram{}.sent;
     pass.late.end();
-    const bool late = spec_.stages.splits_backward() || spec_.stages.asynchronous();
-    return finish({.input = pass.input, .freed = freed(out, late), .sent = sent}, out, pass.waits || heads);
+    return finish({.input = pass.input, .sent = sent}, Kind::backward, out, pass.waits || heads);
   }
 
   struct WeightsPass : Pass {
@@ -437,7 +429,7 @@ class ChunkPasses {
     WeightsPass pass{{*this, out, false}, Late(*this, out, place.last, false), place.first};
     plan::weights_order(whole(), pass);
     pass.late.end();
-    return finish({.freed = freed(out, true)}, out, true);
+    return finish({}, Kind::weights, out, true);
   }
 
   const PassSurroundings& around_;
@@ -480,6 +472,15 @@ BegunGathers begun_gathers(const std::vector<std::vector<LayerRun>>& chunks, con
       }
   }
   return out;
+}
+
+std::size_t first_freed(const std::vector<PassStep>& steps, Kind kind, const plan::Stages& stages) {
+  const bool late = stages.asynchronous() || (kind != Kind::forward && stages.splits_backward());
+  const auto compute = [](const PassStep& step) { return step.kind == PassStep::Kind::compute; };
+  const auto first = std::ranges::find_if(steps, compute);
+  if (!late || first == steps.end()) return static_cast<std::size_t>(first - steps.begin());
+  const auto behind = std::find_if(steps.rbegin(), steps.rend(), compute).base();
+  return static_cast<std::size_t>(behind - steps.begin()) - 1;
 }
 
 ChunkPrograms programs_of(const std::vector<LayerRun>& layers, const PassSurroundings& surroundings) {

@@ -12,6 +12,7 @@
 #include "cost/estimate/stage_groups.h"
 #include "cost/estimate/step_end.h"
 #include "cost/prices/pricing.h"
+#include "plan/schedule/orders.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {
@@ -37,6 +38,12 @@ struct BegunGathers {
 };
 [[nodiscard]] BegunGathers begun_gathers(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                          const NextGathers& next);
+
+/// The first of a pass's steps that waits until what has been sent has arrived: the first one that computes, not what
+/// begins ahead of it. Where backward is split or a pipeline never drains, only the last one needs the memory that a
+/// message holds. The number of steps if none computes.
+[[nodiscard]] std::size_t first_freed(const std::vector<PassStep>& steps, plan::Move::Kind kind,
+                                      const plan::Stages& stages);
 
 /// `layers`: the chunk's, in forward order.
 [[nodiscard]] ChunkPrograms programs_of(const std::vector<LayerRun>& layers, const PassSurroundings& surroundings);

@@ -65,7 +65,7 @@ class PipelineRun {
       rank.backward.assign(static_cast<std::size_t>(spec.stages.virtual_stages), 0);
       rank.weights = rank.backward;
       for (const Move& move : moves)
-        if (std::int64_t* left = left_of(rank, move)) ++*left;
+        if (std::int64_t* left = rank.left_of(move)) ++*left;
       rank.moves = moves;
     }
     for (const double hop : times.hop) hops_.push_back(ticks(hop));
@@ -134,18 +134,6 @@ class PipelineRun {
     return chunks_[static_cast<std::size_t>(stage * spec_.stages.virtual_stages + move.chunk)];
   }
   RunningRank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
-  /// The number of passes of this kind and chunk that are left, if they add to gradients; else null.
-  static std::int64_t* left_of(RunningRank& rank, const Move& move) {
-    const auto chunk = static_cast<std::size_t>(move.chunk);
-    return move.kind == Kind::backward  ? &rank.backward[chunk]
-           : move.kind == Kind::weights ? &rank.weights[chunk]
-                                        : nullptr;
-  }
-
-  static bool& first_of(RunningRank& rank, const Move& move) {
-    const std::size_t kind = move.kind == Kind::forward ? 0 : move.kind == Kind::backward ? 1 : 2;
-    return rank.first[static_cast<std::size_t>(move.chunk)][kind];
-  }
 
   /// Messages are numbered by direction, virtual stage of the sender and micro-batch.
   std::size_t number(bool forward, int place, std::int32_t micro_batch) const {
@@ -168,7 +156,7 @@ class PipelineRun {
         attend(me, me.clock.state.device);  // the next step would wait for what is under way
       return settle(stage);
     }
-    if (me.clock.stuck()) return false;
+    if (me.clock.stuck()) return settle(stage);
     if (me.waits_for != kNobody) {
       if (!me.sends.empty()) settle(stage);
       if (messages_[me.waits_for].end < 0) return false;
@@ -301,12 +289,13 @@ class PipelineRun {
   /// for comes later; messages that share links go on until one has ended that a rank waits for. False: all wait.
   bool go_on_in_time() {
     RunningRank* first = nullptr;
-    for (RunningRank& rank : ranks_)
-      if (!posts_ && rank.waits_for != kNobody && !rank.attends &&
-          (!first || rank.clock.state.device < first->clock.state.device))
-        first = &rank;
     bool stuck = false;
-    for (RunningRank& rank : ranks_) stuck |= rank.stuck = rank.clock.stuck();
+    for (RunningRank& rank : ranks_) {
+      stuck |= rank.stuck = rank.clock.stuck();
+      const bool waits = rank.waits_for != kNobody || rank.stuck;
+      if (!posts_ && waits && !rank.attends && (!first || rank.clock.state.device < first->clock.state.device))
+        first = &rank;
+    }
     while (stuck) {
       SharedStreams* streams = nullptr;
       Ticks next = first ? first->clock.state.device : SharedStreams::kWhenNeeded;
@@ -314,8 +303,10 @@ class PipelineRun {
         if (const Ticks time = some->next(); time < next) next = time, streams = some.get();
       if (!streams) break;
       streams->go_on();
+      bool moved = false;
       for (RunningRank& rank : ranks_)
-        if (rank.stuck && !rank.clock.stuck()) return true;
+        if (rank.stuck && !rank.clock.stuck()) moved = true, rank.attends = false;
+      if (moved) return true;
     }
     if (!first) return false;
     first->attends = true;
@@ -335,12 +326,12 @@ class PipelineRun {
     const auto unless_empty = [](const PassProgram& special, const PassProgram& usual) -> const PassProgram& {
       return special.steps.empty() ? usual : special;
     };
-    const bool first = first_of(me, move);
+    const bool first = me.first_of(move);
     if (move.kind == Kind::forward) return first ? unless_empty(chunk.first, chunk.forward) : chunk.forward;
     const bool weights = move.kind == Kind::weights;
     const PassProgram& usual = weights ? chunk.weights : chunk.backward;
     const PassProgram& one = first ? unless_empty(weights ? chunk.first_weights : chunk.first_backward, usual) : usual;
-    return *left_of(me, move) == 1 ? unless_empty(weights ? chunk.last_weights : chunk.last_backward, one) : one;
+    return *me.left_of(move) == 1 ? unless_empty(weights ? chunk.last_weights : chunk.last_backward, one) : one;
   }
 
   bool pass(int stage, const Move& move) {
@@ -390,8 +381,8 @@ class PipelineRun {
   bool end_of_pass(RunningRank& me, const Move& move) {
     me.step = 0;
     me.stopped = false;
-    first_of(me, move) = false;
-    if (std::int64_t* left = left_of(me, move)) --*left;
+    me.first_of(move) = false;
+    if (std::int64_t* left = me.left_of(move)) --*left;
     return true;
   }
 
@@ -435,7 +426,8 @@ class PipelineRun {
     const StageMessage* input = input_of(stage, move);
     for (; me.step < program.parts.size(); ++me.step) {
       const PassPart& part = program.parts[me.step];
-      if (part.begin == program.freed && !frees(stage, move)) return false;
+      const bool frees_memory = part.begin <= program.freed && program.freed < part.end;
+      if (frees_memory && !frees(stage, move)) return false;
       if (input && part.begin == program.input && !arrives(me, *input, sender_to(stage, move))) return false;
       if (!me.clock.leap(part)) {
         const Ticks late = me.clock.waits.late;

@@ -231,9 +231,13 @@ bool summarise(PassPart& part, const PassProgram& pass, const RankClock::Overlap
 }  // namespace
 
 void summarise(PassProgram& pass, const RankClock::Overlaps& overlaps) {
+  const auto computes = [](const PassStep& step) { return step.kind == PassStep::Kind::compute; };
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(pass.steps, computes) - pass.steps.begin());
+  if (first == pass.steps.size()) return;
+  // Messages ahead of all compute begin when they do, whether it waits for memory or not.
+  const std::size_t freed = pass.freed > first ? pass.freed : 0;
   std::size_t begin = 0;
-  for (const std::size_t end :
-       {std::min(pass.input, pass.freed), std::max(pass.input, pass.freed), pass.steps.size()}) {
+  for (const std::size_t end : {std::min(pass.input, freed), std::max(pass.input, freed), pass.steps.size()}) {
     if (end <= begin) continue;
     PassPart part{begin, end};
     if (!summarise(part, pass, overlaps)) return pass.parts.clear();

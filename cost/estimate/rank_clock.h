@@ -65,7 +65,8 @@ struct PassProgram {
   std::size_t freed = 0;  ///< the first step that waits until what the chunk has sent has arrived
   std::size_t sent = ~std::size_t{0};  ///< what it makes is sent before this step; beyond the last: at its end
   std::uint32_t reach = 0;             ///< the largest PassStep::back
-  std::vector<PassPart> parts = {};    ///< up to input and freed and from there on; none if its messages outlast them
+  /// Up to input and, if anything computes before it, freed, and from there on; none if its messages outlast them.
+  std::vector<PassPart> parts = {};
 };
 
 struct ChunkPrograms {

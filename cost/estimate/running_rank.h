@@ -63,6 +63,20 @@ struct RunningRank {
   std::vector<std::array<bool, 3>> first;       ///< by chunk and kind: none of its passes has run
   std::vector<Ticks> updates;                   ///< when it was ready for those so far
   std::optional<Ticks> updated;                 ///< the end of the last one, if its gathers are not waited for yet
+
+  /// The number of passes of this kind and chunk that are left, if they add to gradients; else null.
+  [[nodiscard]] std::int64_t* left_of(const plan::Move& move) {
+    const auto chunk = static_cast<std::size_t>(move.chunk);
+    return move.kind == plan::Move::Kind::backward  ? &backward[chunk]
+           : move.kind == plan::Move::Kind::weights ? &weights[chunk]
+                                                    : nullptr;
+  }
+  [[nodiscard]] bool& first_of(const plan::Move& move) {
+    const std::size_t kind = move.kind == plan::Move::Kind::forward    ? 0
+                             : move.kind == plan::Move::Kind::backward ? 1
+                                                                       : 2;
+    return first[static_cast<std::size_t>(move.chunk)][kind];
+  }
 };
 
 }  // namespace orrery::cost

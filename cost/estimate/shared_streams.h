@@ -39,6 +39,8 @@ class StreamRates {
   /// Whether those of different ranks do.
   [[nodiscard]] bool across() const { return across_; }
   [[nodiscard]] const std::vector<Lanes>& ranks() const { return ranks_; }
+  /// How many sets of messages in flight it remembers.
+  [[nodiscard]] std::size_t sets() const { return known_.size(); }
 
  private:
   /// What the messages of a lane take of a link at their price.

@@ -91,14 +91,23 @@ std::shared_ptr<const StreamRates::Lanes> stream_lanes(const plan::PlanSpec& spe
   return out;
 }
 
-std::shared_ptr<StreamRates> stream_rates(const std::shared_ptr<const StreamRates::Lanes>& lanes) {
+std::shared_ptr<StreamRates> RatesMemo::of(std::vector<StreamRates::Lanes> ranks) {
+  constexpr std::size_t kMost = 32, kMostSets = 2000;  // about 1 MB each for eight ranks
+  const auto known = std::ranges::find_if(known_, [&](const auto& rates) { return rates->ranks() == ranks; });
+  if (known != known_.end() && (*known)->sets() <= kMostSets) return *known;
+  if (known != known_.end()) known_.erase(known);
+  if (known_.size() == kMost) known_.pop_front();
+  return known_.emplace_back(std::make_shared<StreamRates>(std::move(ranks)));
+}
+
+std::shared_ptr<StreamRates> stream_rates(const std::shared_ptr<const StreamRates::Lanes>& lanes, RatesMemo& memo) {
   if (!lanes) return nullptr;
-  auto rates = std::make_shared<StreamRates>(*lanes);
+  auto rates = memo.of({*lanes});
   return rates->any() ? rates : nullptr;
 }
 
 std::vector<PipelineTimes::Neighbours> neighbours_of(const plan::Plan& plan, const std::vector<StageProgram>& stages,
-                                                     int devices_per_node) {
+                                                     int devices_per_node, RatesMemo& memo) {
   std::vector<PipelineTimes::Neighbours> out;
   if (plan.spec().mesh.ranks_per_stage() >= devices_per_node) return out;
   const auto node_of = [&](std::size_t s) {
@@ -110,7 +119,7 @@ std::vector<PipelineTimes::Neighbours> neighbours_of(const plan::Plan& plan, con
       lanes.push_back(*stages[end].lanes);
     end = std::max(end, first + 1);
     if (lanes.size() < 2) continue;
-    auto rates = std::make_shared<StreamRates>(std::move(lanes));
+    auto rates = memo.of(std::move(lanes));
     if (rates->across()) out.push_back({first, end - first, std::move(rates)});
   }
   return out;

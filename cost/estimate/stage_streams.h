@@ -1,5 +1,6 @@
 #pragma once
 /// What the streams of a stage's ranks send, as far as they slow each other down. Private to cost/.
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -17,12 +18,22 @@ namespace orrery::cost {
 [[nodiscard]] std::shared_ptr<const StreamRates::Lanes> stream_lanes(const plan::PlanSpec& spec,
                                                                      const StageGroups& groups,
                                                                      const std::vector<LayerRun>& layers);
+/// Rates of messages that cross the same links, found once: many plans of a search send the same ones.
+class RatesMemo {
+ public:
+  [[nodiscard]] std::shared_ptr<StreamRates> of(std::vector<StreamRates::Lanes> ranks);
+
+ private:
+  std::deque<std::shared_ptr<StreamRates>> known_;  ///< the latest last
+};
+
 /// Null where all that is sent fits on the links.
-[[nodiscard]] std::shared_ptr<StreamRates> stream_rates(const std::shared_ptr<const StreamRates::Lanes>& lanes);
+[[nodiscard]] std::shared_ptr<StreamRates> stream_rates(const std::shared_ptr<const StreamRates::Lanes>& lanes,
+                                                        RatesMemo& memo);
 
 /// Stages of one node whose messages share links; `stages`: all of the plan's.
 [[nodiscard]] std::vector<PipelineTimes::Neighbours> neighbours_of(const plan::Plan& plan,
                                                                    const std::vector<StageProgram>& stages,
-                                                                   int devices_per_node);
+                                                                   int devices_per_node, RatesMemo& memo);
 
 }  // namespace orrery::cost

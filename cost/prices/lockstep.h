@@ -27,6 +27,7 @@ struct Crossings {
   double rate = 0;  ///< bytes/s of one connection at the message's price; 0: the message crosses no link that is known
   std::vector<std::pair<int, double>> shares = {};  ///< links, and the share of their capacity that all take together
   double latency = 0;                               ///< seconds before the message takes anything of its links
+  bool operator==(const Crossings&) const = default;
 };
 
 /// Seconds of a message while its equals among `ranks` neighbouring ranks are in flight: from when all are ready until

@@ -90,14 +90,13 @@ int EqualGroups::copies_of(plan::Stream stream, int ranks) {
   const int beside = std::min(ranks, std::max(1, cluster_.devices_per_node));
   const Numbers key{{-1, static_cast<std::int64_t>(stream), beside, 0, 0, 0}};
   if (const auto found = numbers_.find(key); found != numbers_.end()) return found->second;
-  return keep(key, copies_alone(stream, 0, ranks));
+  return keep(key, copies_alone(stream, 0, beside));
 }
 
 GroupForm EqualGroups::copies_alone(plan::Stream stream, int first, int ranks) const {
   GroupForm form;
   form.copies = stream;
-  const int beside = std::min(ranks, std::max(1, cluster_.devices_per_node));
-  for (int device = first; device < first + beside; ++device) form.groups.push_back({device});
+  for (int device = first; device < first + std::min(ranks, kNeighbourhood); ++device) form.groups.push_back({device});
   prepare(form);
   return form;
 }

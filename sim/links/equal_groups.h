@@ -95,7 +95,8 @@ class EqualGroups {
   /// Counted when they are first wanted.
   [[nodiscard]] const Wires& wires(int number, Wiring wiring);
 
-  /// The form of one group, or of one device's copies, which is not kept; nothing where form_of() has none.
+  /// The form of one group, or of copies of `ranks` devices in a row, which is not kept; nothing where form_of() has
+  /// none.
   [[nodiscard]] std::optional<GroupForm> form_alone(std::span<const int> members, int ranks, Talk talk) const;
   [[nodiscard]] GroupForm copies_alone(plan::Stream stream, int first, int ranks) const;
 

@@ -62,7 +62,7 @@ void print(const std::vector<Deviation>& all) {
 struct Bounds {
   double median, p90, worst;
 };
-constexpr Bounds kTime = {1e-4, 0.006, 0.12}, kMemory = {1e-5, 1e-4, 0.012};
+constexpr Bounds kTime = {1e-4, 0.006, 0.05}, kMemory = {1e-5, 1e-4, 0.012};
 constexpr Bounds kTimeOfFew = {1e-4, 0.01, 0.3}, kMemoryOfFew = {1e-5, 5e-4, 0.02};
 
 void expect_within(const Quantiles& q, const Bounds& bounds, const char* what) {
@@ -117,7 +117,7 @@ TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
 
 TEST(ClosedFormOfAnyPlan, AgreesWithTheReplayOnNewerFamilies) {
   testing::AnyPlans newer(30, testing::Families::newer);
-  constexpr Bounds kTimeOfNewer = {1e-4, 0.01, 0.06}, kMemoryOfNewer = {1e-5, 5e-4, 0.012};
+  constexpr Bounds kTimeOfNewer = {1e-4, 0.01, 0.05}, kMemoryOfNewer = {1e-5, 5e-4, 0.012};
   expect_within(deviations(std::move(newer), number_of("ORRERY_PLANS", 60)), kTimeOfNewer, kMemoryOfNewer);
 }
 

@@ -277,14 +277,36 @@ TEST(Offload, OfStagesThatShareANodesLinksTakesAsLongInClosedFormAsReplayed) {
         SCOPED_TRACE(std::string(name) + ", " + plan::describe(spec));
         const double replayed = simulate(*plan, pricing, {.spans = false}).prediction.step_time_s;
         cost::Estimator estimator(model, pricing, shared_links(pricing));
-        // Of Llama 3 the last stage fetches most, its table: when the others wait for it, the closed form has it copy
-        // faster than it does beside what stages send.
-        const bool waits = std::string(name) == "llama3-8b" && parameters == Space::host;
-        EXPECT_NEAR(estimator.time(*plan).step_time, replayed, (waits ? 0.12 : 0.03) * replayed);
+        EXPECT_NEAR(estimator.time(*plan).step_time, replayed, 0.03 * replayed);
         std::printf("[ closed   ] %s, %s: %+.1f %%\n", name, plan::describe(spec).c_str(),
                     100 * (estimator.time(*plan).step_time / replayed - 1));
         EXPECT_LE(estimator.least_time(*plan), (1 + 1e-9) * estimator.time(*plan).step_time);
       }
+}
+
+// A stage of four nodes reduces its gradients over trees, of whose links each node has other shares: ranks copy most
+// slowly where most of them cross their PCIe, and all wait for these in the next reduction.
+TEST(Offload, BesideReductionsOverTreesIsAsSlowAsOnTheNodeThatTheyCrossMost) {
+  const auto cluster = testing::cluster("hgx-h100-roce", 64);
+  const cost::Pricing pricing(cluster, bare("megatron-lm"));
+  auto model = std::make_shared<models::Model>(*testing::model("gptj-6b"));
+  model->layers = 12;
+  for (const bool overlap : {false, true}) {
+    plan::PlanSpec spec = spec_on_host(32);
+    spec.mesh.pipeline = 2;
+    spec.shape.batch = 32;
+    spec.shape.micro_batch = 1;
+    spec.shape.sequence = 2048;
+    spec.numerics.precision = models::DType::bf16;
+    spec.states.overlap_gradients = overlap;
+    spec.offload = {Space::device, Space::device, Space::host, 1};
+    const auto plan = plan::make_plan(model, cluster, spec);
+    ASSERT_TRUE(plan) << base::render(plan.error(), false);
+    SCOPED_TRACE(plan::describe(spec));
+    const double replayed = simulate(*plan, pricing, {.spans = false}).prediction.step_time_s;
+    cost::Estimator estimator(model, pricing, shared_links(pricing));
+    EXPECT_NEAR(estimator.time(*plan).step_time, replayed, 0.01 * replayed);
+  }
 }
 
 // The gradients of a layer's experts are much larger than what stages send: beside these they leave no holes as large.

@@ -37,6 +37,19 @@ struct DropoutDraw {
   float scale = 1;              ///< factor for elements that are kept
 };
 
+/// C (m,n) = op(A) op(B), or with `adds` C + it; op transposes if trans_a, trans_b say so. Row-major, with leading
+/// dimensions; k is at least 1.
+struct Product {
+  bool trans_a = false, trans_b = false, adds = false;
+  std::int64_t m = 0, n = 0, k = 0;
+  const float* a = nullptr;
+  std::int64_t lda = 0;
+  const float* b = nullptr;
+  std::int64_t ldb = 0;
+  float* c = nullptr;
+  std::int64_t ldc = 0;
+};
+
 struct Kernels {
   using Count = std::int64_t;
   const char* name;  ///< "avx512", "avx2", "baseline"
@@ -123,6 +136,11 @@ struct Kernels {
                     float* dup, Count count);
   /// y (null: none) = cap tanh(scale*x/cap), slopes (null: none) = 1 - tanh^2; either may be x
   void (*cap)(const float* x, float* y, float* slopes, Count count, float scale, float cap);
+
+  // -- products for few rows by many weights; null where no instruction multiplies and adds, and libraries are better
+  /// An element's bits depend on its row, its column and k alone. `room`: product_room(p) values.
+  void (*product)(const Product& p, float* room);
+  Count (*product_room)(const Product& p);
 };
 
 }  // namespace orrery::exec

@@ -82,10 +82,36 @@ struct Piece {
 };
 
 /// All operands are fp32 and used in place.
-void multiply(const ExpertRows& s, const Piece& p, const float* a, const float* w, float* c) {
-  gemm(false, p.trans_b, s.rows, p.columns, p.k, 1.0F, a + s.first * p.lda + p.a_column, p.lda,
-       w + p.matrix + (p.trans_b ? p.column * p.k : p.column), p.trans_b ? p.k : p.n, p.adds ? 1.0F : 0.0F,
-       c + s.first * p.ldc + p.c_column + p.column, p.ldc);
+Product product_of(const ExpertRows& s, const Piece& p, const float* a, const float* w, float* c) {
+  return {false,
+          p.trans_b,
+          p.adds,
+          s.rows,
+          p.columns,
+          p.k,
+          a + s.first * p.lda + p.a_column,
+          p.lda,
+          w + p.matrix + (p.trans_b ? p.column * p.k : p.column),
+          p.trans_b ? p.k : p.n,
+          c + s.first * p.ldc + p.c_column + p.column,
+          p.ldc};
+}
+
+/// Values of scratch memory that a product of `m` rows needs.
+std::int64_t room_of(const Kernels& kernels, std::int64_t m, std::int64_t k) {
+  return kernels.product != nullptr ? kernels.product_room({.m = m, .k = k}) : 0;
+}
+
+void multiply(const Kernels& kernels, const Product& p, float* room) {
+  if (kernels.product != nullptr) return kernels.product(p, room);
+  gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, 1.0F, p.a, p.lda, p.b, p.ldb, p.adds ? 1.0F : 0.0F, p.c, p.ldc);
+}
+
+/// Columns of matrices that are used in place which a thread takes at a time: all, if it is alone and no division
+/// changes a bit, since each part packs the rows again.
+std::int64_t columns_at_once(const Machine& machine, bool plain, std::int64_t columns) {
+  const bool whole = plain && machine.kernels.product != nullptr && machine.pool.threads() == 1;
+  return whole ? std::max(columns, kColumns) : kColumns;
 }
 
 }  // namespace
@@ -189,26 +215,31 @@ void run_grouped_matmul(Machine& machine, const Call& call) {
   refuse_fp8(op, a.dtype);
 
   // A thread takes some columns of one expert's matrix, or of both matrices if their results are side by side.
-  const std::int64_t blocks = (n + kColumns - 1) / kColumns, sides = op.trans_b ? products : 1;
+  const std::int64_t width = columns_at_once(machine, plain, n), blocks = (n + width - 1) / width;
+  const std::int64_t sides = op.trans_b ? products : 1;
   machine.pool.each(op.experts * sides * blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t expert = task / (sides * blocks), side = task / blocks % sides;
       const std::span own(segments.all.data() + segments.begin[static_cast<std::size_t>(expert)],
                           segments.all.data() + segments.begin[static_cast<std::size_t>(expert) + 1]);
       if (own.empty()) continue;
-      Piece piece{op.trans_b, k, n, 0, lda, side * n, ldc, task % blocks * kColumns, 0, expert * n * k};
-      piece.columns = std::min(kColumns, n - piece.column);
+      Piece piece{op.trans_b, k, n, 0, lda, side * n, ldc, task % blocks * width, 0, expert * n * k};
+      piece.columns = std::min(width, n - piece.column);
       if (plain) {
         for (const ExpertRows& segment : own)
           for (std::int64_t i = 0; i < (op.trans_b ? 1 : products); ++i) {
             piece.a_column = i * k, piece.adds = i > 0;
-            multiply(segment, piece, fp32(a), fp32(weights[op.trans_b ? side : i]), c);
+            multiply(machine.kernels, product_of(segment, piece, fp32(a), fp32(weights[op.trans_b ? side : i]), c),
+                     machine.scratch.get(thread, room_of(machine.kernels, segment.rows, k)));
           }
         continue;
       }
       // Widens the matrices' columns once, then the rows multiplied with them.
       const std::int64_t inner = op.trans_b ? k : products * k, tallest = std::min(kRows, op.capacity);
-      float* const b = machine.scratch.get(thread, inner * piece.columns + tallest * (inner + piece.columns));
+      const std::int64_t own_room = room_of(machine.kernels, tallest, inner);
+      float* const room =
+          machine.scratch.get(thread, own_room + inner * piece.columns + tallest * (inner + piece.columns));
+      float* const b = room + own_room;
       float* const x = b + inner * piece.columns;
       float* const y = x + tallest * inner;
       for (std::int64_t i = 0; i < inner / k; ++i) {
@@ -223,8 +254,10 @@ void run_grouped_matmul(Machine& machine, const Call& call) {
         for (std::int64_t row = 0; row < segment.rows; row += kRows) {
           const std::int64_t rows = std::min(kRows, segment.rows - row), first = segment.first + row;
           load_panel(machine.kernels, {a, nullptr, op.rounded}, first * lda, lda, rows, inner, x);
-          gemm(false, op.trans_b, rows, piece.columns, inner, 1.0F, x, inner, b, op.trans_b ? k : piece.columns, 0.0F,
-               y, piece.columns);
+          multiply(machine.kernels,
+                   {false, op.trans_b, false, rows, piece.columns, inner, x, inner, b, op.trans_b ? k : piece.columns,
+                    y, piece.columns},
+                   room);
           store_panel(machine.kernels, y, result, first * ldc + piece.c_column + piece.column, ldc, rows,
                       piece.columns);
         }
@@ -246,36 +279,41 @@ void run_grouped_weight_grad(Machine& machine, const Call& call) {
   refuse_fp8(op, dy.dtype);
 
   // A thread takes some rows of one matrix's gradient.
-  const std::int64_t blocks = (m + kColumns - 1) / kColumns;
+  const bool in_place = !op.rounded && dy.dtype == DType::fp32 && x.dtype == DType::fp32;
+  const std::int64_t high = columns_at_once(machine, in_place, m), blocks = (m + high - 1) / high;
   machine.pool.each(op.experts * products * blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t expert = task / (products * blocks), side = task / blocks % products;
-      const std::int64_t first = task % blocks * kColumns, height = std::min(kColumns, m - first);
+      const std::int64_t first = task % blocks * high, height = std::min(high, m - first);
       const Operand& target = call.out[static_cast<std::size_t>(side)];
       const std::int64_t at = (expert * m + first) * n;
       const std::span own(segments.all.data() + segments.begin[static_cast<std::size_t>(expert)],
                           segments.all.data() + segments.begin[static_cast<std::size_t>(expert) + 1]);
       const bool direct = target.dtype == DType::fp32;
-      const bool plain = direct && !op.rounded && dy.dtype == DType::fp32 && x.dtype == DType::fp32;
+      const bool plain = direct && in_place;
       const std::int64_t tallest = plain ? 0 : std::min(kRows, op.capacity);
-      float* const a = machine.scratch.get(thread, tallest * (height + n) + (direct ? 0 : height * n));
+      const std::int64_t own_room = plain ? 0 : room_of(machine.kernels, height, tallest);
+      float* const room = machine.scratch.get(thread, own_room + tallest * (height + n) + (direct ? 0 : height * n));
+      float* const a = room + own_room;
       float* const b = a + tallest * height;
       float* const sum = direct ? reinterpret_cast<float*>(target.data) + at : b + tallest * n;
       if (!direct && op.accumulate) load_panel(machine.kernels, {target}, at, n, height, n, sum);
       if (own.empty() && !op.accumulate) std::fill_n(sum, height * n, 0.0F);
-      float beta = op.accumulate ? 1.0F : 0.0F;
+      bool adds = op.accumulate;
       for (const ExpertRows& segment : own) {
         const std::int64_t step = plain ? segment.rows : kRows;
-        for (std::int64_t row = 0; row < segment.rows; row += step, beta = 1.0F) {
+        for (std::int64_t row = 0; row < segment.rows; row += step, adds = true) {
           const std::int64_t rows = std::min(step, segment.rows - row), start = segment.first + row;
           const std::int64_t dy_at = start * ldy + side * m + first, x_at = start * n;
           if (plain) {
-            gemm(true, false, height, n, rows, 1.0F, fp32(dy) + dy_at, ldy, fp32(x) + x_at, n, beta, sum, n);
+            multiply(machine.kernels,
+                     {true, false, adds, height, n, rows, fp32(dy) + dy_at, ldy, fp32(x) + x_at, n, sum, n},
+                     machine.scratch.get(thread, room_of(machine.kernels, height, rows)));
             continue;
           }
           load_panel(machine.kernels, {dy, nullptr, op.rounded}, dy_at, ldy, rows, height, a);
           load_panel(machine.kernels, {x, nullptr, op.rounded}, x_at, n, rows, n, b);
-          gemm(true, false, height, n, rows, 1.0F, a, height, b, n, beta, sum, n);
+          multiply(machine.kernels, {true, false, adds, height, n, rows, a, height, b, n, sum, n}, room);
         }
       }
       if (!direct) store_panel(machine.kernels, sum, target, at, n, height, n);

@@ -1,12 +1,13 @@
 // Embedding tables on one core, through the CPU backend: the sum of each bag's rows, and the fused update that merges
 // gradients of a row. Driven by scripts/bench-tables, which has PyTorch do the same between rounds. It reads lines:
 //   table ROWS WIDTH BAGS LENGTH FILE   the indices of BAGS x LENGTH lookups are int32 in FILE
-//   round                               prints seconds of both, and of copying 16 MiB
+//   round                               prints seconds of both on the processor, and of copying 16 MiB
 //   check                               prints sums of what both left behind, to hold PyTorch's to
 #include <fmt/core.h>
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -23,13 +24,18 @@
 namespace {
 
 using namespace orrery;
-using Clock = std::chrono::steady_clock;
+
+double processor_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
 
 template <class Work>
 double seconds_of(const Work& work) {
-  const auto begin = Clock::now();
+  const double begin = processor_seconds();
   work();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  return processor_seconds() - begin;
 }
 
 // Sums of powers of two leave no rounding: a whole number over 256.

@@ -54,5 +54,12 @@ void gate(models::Function function, const float* gate, const float* up, float* 
 void gate_grad(models::Function function, const float* dy, const float* gate, const float* up, float* dgate, float* dup,
                Count count);
 void cap(const float* x, float* y, float* slopes, Count count, float scale, float cap);
+#if ORRERY_SIMD_BYTES >= 32
+void product(const Product& p, float* room);
+Count product_room(const Product& p);
+#else
+constexpr decltype(Kernels::product) product = nullptr;
+constexpr decltype(Kernels::product_room) product_room = nullptr;
+#endif
 
 }  // namespace orrery::exec::simd::ORRERY_SIMD_LEVEL

@@ -49,6 +49,8 @@ const Kernels& table() {
       .gate = gate,
       .gate_grad = gate_grad,
       .cap = cap,
+      .product = product,
+      .product_room = product_room,
   };
   return kernels;
 }

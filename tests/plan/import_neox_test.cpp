@@ -81,7 +81,7 @@ TEST(ImportNeox, AConfigurationIsAPlanOfMegatronsModelOnDeepSpeedsEngine) {
   EXPECT_DOUBLE_EQ(run->training.optimizer.weight_decay, 0.01);
   ASSERT_EQ(run->warnings.size(), 1U) << run->warnings.back().message;
   EXPECT_THAT(run->warnings[0].message, HasSubstr("`made_up`"));
-  EXPECT_EQ(run->warnings[0].where.line, 20);
+  EXPECT_EQ(run->warnings[0].where.line, 19);
   EXPECT_THAT(run->notes, Contains(HasSubstr("wandb_project")));
 }
 

@@ -83,6 +83,9 @@ class ConfigKeys {
   virtual void unlimited(const char* key, const char* why) = 0;
   /// Of a list, if present, which entries are `yes`; E0111 if one is neither that nor `no`.
   [[nodiscard]] virtual std::vector<bool> which_are(const char* key, const char* yes, const char* no) = 0;
+  /// The class has no longest sequence, and its files say none. Reading takes `usual` tokens, with a remark on `whose`
+  /// they are.
+  virtual void any_length(Model& model, std::int64_t usual, const std::string& whose) = 0;
   /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources; differs: such a note on what
   /// the original computes and a Model does not (models/read/original.h).
   virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;

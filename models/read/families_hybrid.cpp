@@ -80,6 +80,7 @@ void as_mamba2(Model& m) {
   m.activation = Activation::gelu;
   m.positions = Positions::none;
   m.norm_epsilon = 1e-5;
+  m.initial_stddev = 0.1;
   m.pattern = {{Mixer::mamba, Feed::none}};
 }
 
@@ -95,10 +96,8 @@ void mamba2_config(ConfigKeys& k, Model& m) {
     m.head_dim = m.ssm.width;
     m.ffn_hidden = 4 * m.hidden;
     m.pattern = {{Mixer::mamba, Feed::none}};
-    constexpr std::int64_t kTrained = 2048;
-    m.max_sequence = kTrained;
-    k.remark("the class has no longest sequence; its authors trained with 2,048 tokens (Dao and Gu 2024, section 9)");
   }
+  k.any_length(m, 2048, "its authors trained with 2,048 tokens (Dao and Gu 2024, section 9)");
   k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
   k.only("use_bias", false, "a state space's products have no biases here");

@@ -220,6 +220,7 @@ void as_nemotron(Model& m) {
   as_llama(m);
   m.normalisation = Normalisation::layer_norm;
   m.activation = Activation::squared_relu;
+  m.initial_stddev = 0.0134;
   m.rotary_share = 0.5;
 }
 
@@ -236,6 +237,7 @@ void nemotron_config(ConfigKeys& k, Model& m) {
 
 // Lozhkov et al. 2024, section 6: GPT-2's norms, biases and MLP, with rotation and grouped queries.
 void as_starcoder2(Model& m) {
+  m.initial_stddev = 0.018042;
   m.positions = Positions::rope;
 }
 

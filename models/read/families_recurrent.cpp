@@ -275,6 +275,7 @@ void as_mamba(Model& m) {
   m.tied_embeddings = true;
   m.positions = Positions::none;
   m.norm_epsilon = 1e-5;
+  m.initial_stddev = 0.1;
   m.pattern = {{Mixer::selective, Feed::none}};
 }
 
@@ -292,15 +293,12 @@ void mamba_config(ConfigKeys& k, Model& m) {
   }
   k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  k.any_length(m, 2048, "Mamba's authors trained with 2,048 tokens (Gu and Dao 2023, section 4.2)");
   if (!k.reads()) return;
   m.ssm.heads = m.heads = m.kv_heads = columns;
   m.head_dim = 1;
   m.ffn_hidden = 4 * m.hidden;
-  constexpr std::int64_t kTrained = 2048;
-  m.max_sequence = kTrained;
   m.ssm.part_norms = PartNorms::none;
-  k.remark(
-      "the class has no longest sequence; Mamba's authors trained with 2,048 tokens (Gu and Dao 2023, section 4.2)");
 }
 
 // Zuo et al. 2024, "Falcon Mamba", section 2: norms without weights of the step, B and C.

@@ -331,6 +331,10 @@ class ConfigReader : public ConfigKeys {
     return out;
   }
 
+  void any_length(Model& model, std::int64_t usual, const std::string& whose) override {
+    model.max_sequence = usual;
+    remark("the class has no longest sequence; " + whose);
+  }
   void refuse(const char* key, const std::string& message, const std::string& help) override {
     const Cursor value = at_.optional(key);
     (value.exists() ? value : at_).error("E0111", message, help);
@@ -453,7 +457,8 @@ const FamilyTraits* family_of(const Cursor& root) {
     if (!family) refuse_family(root, type, "model_type", found);
     return family;
   }
-  const auto architectures = root.at("architectures").items();
+  const Cursor classes = root.optional("architectures");
+  const std::vector<Cursor> architectures = classes.exists() ? classes.items() : std::vector<Cursor>{};
   if (architectures.empty()) {
     root.error("E0110", "neither model_type nor architectures says which family this is", unread(root, "").help);
     return nullptr;
@@ -505,8 +510,10 @@ const ClassSizes* class_sizes(Family family) {
 }  // namespace
 
 bool is_hugging_face(const Cursor& root) {
+  // Old files, and those of other libraries in its form, say no class: their words for a width tell them.
+  constexpr const char* kWords[] = {"model_type", "architectures", "text_config", "hidden_size", "n_embd", "d_model"};
   return root.is_map() && !root.has("family") &&
-         (root.has("model_type") || root.has("architectures") || root.has("text_config"));
+         std::ranges::any_of(kWords, [&](const char* key) { return root.has(key); });
 }
 
 Model read_hugging_face(const Cursor& root, const std::string& name) {
@@ -528,7 +535,7 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
   const ClassSizes* const sizes = part.path.empty() ? nullptr : class_sizes(m.family);
   const std::int64_t usual = sizes != nullptr ? sizes->vocab : family->vocab;
   m.vocab = usual > 0 ? at.optional(words).integer(1, kMostVocab, usual) : at.at(words).integer(1, kMostVocab, 1);
-  m.initial_stddev = at.optional(at.has("init_std") ? "init_std" : "initializer_range").number(0, 10, 0.02);
+  m.initial_stddev = at.optional(at.has("init_std") ? "init_std" : "initializer_range").number(0, 10, m.initial_stddev);
   if (sizes != nullptr) {
     m.layers = sizes->layers, m.hidden = sizes->hidden, m.heads = sizes->heads;
     m.ffn_hidden = sizes->ffn_hidden, m.max_sequence = sizes->max_sequence;

@@ -142,6 +142,8 @@ class ConfigWriter : public ConfigKeys {
   }
   void unlimited(const char*, const char*) override {}
   std::vector<bool> which_are(const char*, const char*, const char*) override { return {}; }
+  void any_length(Model&, std::int64_t, const std::string&) override { any_length_ = true; }
+  [[nodiscard]] bool any_length() const { return any_length_; }
   void refuse(const char*, const std::string&, const std::string&) override {}
   void remark(const std::string&) override {}
   [[nodiscard]] bool given(const char*) const override { return false; }
@@ -155,6 +157,7 @@ class ConfigWriter : public ConfigKeys {
     put(key, "[" + all + "]");
   }
   static bool of_window(Names names) { return std::string(*names.begin()) == "sliding_window"; }
+  bool any_length_ = false;
   std::string out_;
   std::map<std::string, std::string> maps_;  ///< keys a.b.c of the map a.b
   std::set<std::string> written_;
@@ -229,6 +232,7 @@ base::Result<std::string> write_hugging_face(const Model& model) {
   if (const char* const why = family.computes_else != nullptr ? family.computes_else(model) : nullptr)
     return base::fail("E0604", fmt::format("{} would be another model in {}: {}", model.name, family.architecture, why),
                       "checkpoints keep such a model; no file of its class does");
+  bool any_length = false;
   const auto written = [&](const std::string& name) {
     Model m = model;
     ConfigWriter out;
@@ -239,10 +243,12 @@ base::Result<std::string> write_hugging_face(const Model& model) {
     family.config(out, m);
     out.put(model.family == Family::opt ? "init_std" : "initializer_range", fmt::format("{}", m.initial_stddev));
     out.quote("torch_dtype", "float32");
+    any_length = out.any_length();
     return out.finish();
   };
   // Under a neutral name: whether a file may hold the model's own name says nothing about its shape.
-  const auto again = parse_model(written("model"), "config.json");
+  auto again = parse_model(written("model"), "config.json");
+  if (again && any_length) again->max_sequence = model.max_sequence;  // no file of its class loses one
   const char* const other = again ? difference(model, *again) : "its sizes";
   if (other)
     return base::fail(

@@ -127,6 +127,48 @@ std::string nearest_class(const Cursor& at) {
   return {};
 }
 
+/// What a size of a state space is called by Mamba's authors and by Hugging Face's classes, and how large it is where
+/// the authors' file is silent: in the first form, in the second. 0: that form has none.
+struct AuthorsSize {
+  const char *theirs, *ours;
+  std::int64_t first, second;
+};
+constexpr AuthorsSize kAuthorsSizes[] = {{"d_state", "state_size", 16, 128},
+                                         {"d_conv", "conv_kernel", 4, 4},
+                                         {"expand", "expand", 2, 2},
+                                         {"headdim", "head_dim", 0, 64},
+                                         {"ngroups", "n_groups", 0, 1}};
+
+/// The keys that make a file of Mamba's authors (MambaConfig of mamba_ssm, and its modules' own sizes) one of Hugging
+/// Face's. Empty: it is none, or has layers of attention too.
+std::string help_with_authors_mamba(const Cursor& at) {
+  const Cursor sizes = at.optional("ssm_cfg");
+  const Cursor attend = at.optional("attn_layer_idx");
+  if (!sizes.is_map() || (attend.is_sequence() && !attend.items().empty())) return {};
+  const bool second = sizes.optional("layer").scalar_text() == "Mamba2";
+  std::string keys = fmt::format(R"("model_type": "{}")", second ? "mamba2" : "mamba");
+  std::int64_t expand = 0, width = 0;
+  for (const AuthorsSize& one : kAuthorsSizes) {
+    const std::int64_t usual = second ? one.second : one.first;
+    if (usual == 0) continue;
+    const std::int64_t size = sizes.optional(one.theirs).integer(1, kMostWidth, usual);
+    const std::string_view key = one.ours;
+    if (key == "expand") expand = size;
+    if (key == "head_dim") width = size;
+    if (second || size != usual) keys += fmt::format(R"(, "{}": {})", key, size);
+  }
+  const std::int64_t hidden = at.optional("d_model").integer(1, kMostWidth, 1);
+  if (second) keys += fmt::format(R"(, "num_heads": {})", expand * hidden / width);
+  const bool tied = at.optional("tie_embeddings").boolean(true);  // of the classes, the first form's alone ties them
+  if (tied == second) keys += fmt::format(R"(, "tie_word_embeddings": {})", tied);
+  const std::int64_t multiple = at.optional("pad_vocab_size_multiple").integer(1, kMostVocab, 8);
+  const std::int64_t words = at.optional("vocab_size").integer(1, kMostVocab, multiple);
+  const std::int64_t rows = (words + multiple - 1) / multiple * multiple;
+  return fmt::format(
+      "model_type is missing in this file of Mamba's authors: add {}{}", keys,
+      rows != words ? fmt::format("; its weights have {} rows of words: \"vocab_size\": {}", rows, rows) : "");
+}
+
 }  // namespace
 
 Unread unread(const Cursor& at, const std::string& name) {
@@ -136,6 +178,10 @@ Unread unread(const Cursor& at, const std::string& name) {
   if (is("it has an encoder and a decoder")) {
     out.help =
         "write both as one stack of layers, with `experts` if there are any, as models/catalog/switch-c.yaml does";
+    return out;
+  }
+  if (const std::string help = name.empty() ? help_with_authors_mamba(at) : std::string(); !help.empty()) {
+    out.help = help;
     return out;
   }
   const std::string near = nearest_class(at);

@@ -14,7 +14,7 @@ struct Unread {
   std::string help;  ///< what works instead
 };
 
-/// `at` has the sizes of a language model, `name` is its model_type or architecture.
+/// `at` has the sizes of a language model, `name` is its model_type or architecture; empty: it says neither.
 [[nodiscard]] Unread unread(const base::Cursor& at, const std::string& name);
 
 }  // namespace orrery::models

@@ -124,6 +124,68 @@ TEST(RecurrentFamilies, ShowExamplesOfSizesThatAreAccepted) {
   }
 }
 
+const char* const kMambas[] = {
+    R"({"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 96})",
+    R"({"model_type": "falcon_mamba", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 96})",
+    R"({"model_type": "mamba2", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 96, "num_heads": 8,
+        "head_dim": 16, "n_groups": 1, "state_size": 16})"};
+
+TEST(RecurrentFamilies, WriteModelsOfAnyLengthWhereTheirClassHasNoLongest) {
+  for (const char* config : kMambas) {
+    Model model = read(config);
+    model.max_sequence = 64;
+    const auto written = write_hugging_face(model);
+    EXPECT_TRUE(written) << base::render(written.error(), false);
+    model.bias = true;
+    EXPECT_FALSE(write_hugging_face(model)) << "its class has no such biases: " << config;
+  }
+}
+
+TEST(RecurrentFamilies, StartWithTheirClassesDeviationsWhereAFileIsSilent) {
+  for (const char* config : kMambas) EXPECT_EQ(read(config).initial_stddev, 0.1) << config;
+  for (const auto& [type, usual] : {std::pair{"llama", 0.02}, {"nemotron", 0.0134}, {"starcoder2", 0.018042}})
+    EXPECT_EQ(read(std::string(R"({"model_type": ")") + type +
+                   R"(", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 96,
+                      "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 64})")
+                  .initial_stddev,
+              usual)
+        << type;
+}
+
+// config.json of state-spaces/mamba-2.8b and mamba2-2.7b, and one with sizes of its own.
+TEST(RecurrentFamilies, SayWhatFilesOfMambasAuthorsLeaveOut) {
+  struct Case {
+    std::string file, adds;
+  };
+  const std::string sizes = R"({"d_model": 2560, "n_layer": 64, "rms_norm": true, "residual_in_fp32": true,
+      "fused_add_norm": true, "pad_vocab_size_multiple": 8, )";
+  for (const Case& one : {
+           Case{sizes + R"("vocab_size": 50277, "ssm_cfg": {})", R"("model_type": "mamba")"},
+           Case{sizes + R"("vocab_size": 50288, "ssm_cfg": {"layer": "Mamba2"}, "attn_layer_idx": [], "attn_cfg": {},
+                           "d_intermediate": 0, "tie_embeddings": true)",
+                R"("model_type": "mamba2", "state_size": 128, "conv_kernel": 4, "expand": 2, "head_dim": 64, )"
+                R"("n_groups": 1, "num_heads": 80, "tie_word_embeddings": true)"},
+           Case{sizes + R"("vocab_size": 50288, "ssm_cfg": {"d_state": 32}, "tie_embeddings": false)",
+                R"("model_type": "mamba", "state_size": 32, "tie_word_embeddings": false)"},
+       }) {
+    const auto refused = parse_model(one.file + "}", "config.json");
+    ASSERT_FALSE(refused);
+    ASSERT_EQ(refused.error().size(), 1U) << base::render(refused.error(), false);
+    EXPECT_EQ(refused.error().front().code, "E0110");
+    const std::string& help = refused.error().front().help;
+    EXPECT_NE(help.find("model_type is missing in this file of Mamba's authors: add " + one.adds), std::string::npos)
+        << help;
+    EXPECT_EQ(help.find("\"vocab_size\": 50280") != std::string::npos, one.file.find("50277") != std::string::npos);
+    EXPECT_EQ(read(one.file + ", " + one.adds + "}").hidden, 2560) << "what is promised holds";
+  }
+  const auto attends = parse_model(sizes + R"("vocab_size": 50288, "ssm_cfg": {"layer": "Mamba2"},
+      "attn_layer_idx": [9, 18]})",
+                                   "config.json");
+  ASSERT_FALSE(attends);
+  EXPECT_EQ(attends.error().front().code, "E0110");
+  EXPECT_EQ(attends.error().front().help.find("Mamba's authors"), std::string::npos);
+}
+
 // Its class turns other pairs of columns than latent attention here.
 TEST(RecurrentFamilies, WriteNoMiniCpm3) {
   int seen = 0;

@@ -62,6 +62,30 @@ TEST(Names, OfACloudsMachinesLeadToTheCatalogues) {
   EXPECT_THAT(help("ND96isr_H100_v5"), HasSubstr("azure-nd96isr-h100-v5"));
 }
 
+TEST(Names, OfAClusterAreComparedFromWhereWordsBegin) {
+  const auto help = [](const std::string& name) {
+    return plan_of("model: gpt2-124m\ncluster: " + name + "\nbatch: 64\n").err;
+  };
+  EXPECT_THAT(help("t4"), AllOf(HasSubstr("with this device there is pcie-t4"), Not(HasSubstr("localhost"))));
+  EXPECT_THAT(help("v4-8"), AllOf(HasSubstr("with this device there is tpu-v4"), Not(HasSubstr("azure"))));
+  EXPECT_THAT(help("NDv5"), HasSubstr("did you mean `azure-nd96isr-h100-v5`?"));
+  EXPECT_THAT(help("DGX-H100"), HasSubstr("did you mean `hgx-h100`?"));
+  for (const char* none :
+       {"a2-highgpu-8g", "a2-megagpu-16g", "a2-ultragpu-1g", "a4-highgpu-8g", "g6e", "m2-ultra", "m3", "x8-80gb"})
+    EXPECT_THAT(help(none), HasSubstr("known: alps, aws-g5, ")) << none;
+}
+
+TEST(Names, OfAClusterLeadToOthersOfItsLine) {
+  const auto help = [](const std::string& name) {
+    return plan_of("model: gpt2-124m\ncluster: " + name + "\nbatch: 64\n").err;
+  };
+  EXPECT_THAT(help("p4de.24xlarge"), HasSubstr("did you mean `aws-p4d`?"));
+  EXPECT_THAT(help("h100x8"), AllOf(HasSubstr("hgx-h100"), Not(HasSubstr("a100"))));
+  EXPECT_THAT(help("nvl72"), HasSubstr("did you mean one of `gb200-nvl64`, `gb300-nvl64`?"));
+  EXPECT_THAT(help("v5litepod-256"), HasSubstr("with this device there are tpu-v5e, tpu-v5p"));
+  EXPECT_THAT(help("trn3"), HasSubstr("did you mean one of `aws-trn1`, `aws-trn2`?"));
+}
+
 TEST(Names, OfAModelWithAMinorVersionLeadToItsShape) {
   const auto help = [](const std::string& name) {
     return plan_of("model: " + name + "\ncluster: hgx-h100\nbatch: 64\n").err;

@@ -113,6 +113,7 @@ class RunImport {
     const bool configures = std::any_of(scripts.begin(), scripts.end(), [](const RunFile& one) {
       return one.text.find("deepspeed_config") != std::string::npos;
     });
+    if (!neoxes.empty()) tables.push_back(neox_settings_table());
     if (!speeds.empty() || configures || !neoxes.empty()) tables.push_back(deepspeed_settings_table());
     if (base::Diagnostics unread = unread_sets(tables, scripts, question_); !unread.empty())
       return base::fail(std::move(unread));
@@ -196,17 +197,20 @@ class RunImport {
     if (!settings) return tl::unexpected(settings.error());
     Reading reading("GPT-NeoX");
     Draft draft = neox_defaults();
+    for (const auto& [key, value] : question_.set) settings->set.insert(key);
+    apply_set(settings->own, neox_settings_table(), question_);
     take_flags(*settings, reading, draft);
     engine(std::move(settings->deepspeed), reading, draft);
-    draft.ranks = ranks(0);
+    const NeoxRanks said = neox_ranks(*settings, reading);
+    draft.ranks = ranks(said.all);
     take_shapes(draft);
     const base::Location whole = {files.front().name, 1, 1, 1};
     begin_neox(*settings, reading, draft, whole);
     finish_megatron(reading, draft, whole);
-    finish_neox(*settings, draft);
+    finish_neox(*settings, reading, draft);
     take_model(draft, files.front().name);
     if (!given_model_ && draft.model.parallel) draft.model.family = models::Family::gpt_neox;
-    return give(reading, std::move(draft), "GPT-NeoX", 0);
+    return give(reading, std::move(draft), "GPT-NeoX", said.per_node);
   }
   void take_flags(AsFlags& settings, Reading& reading, Draft& draft) const {
     apply_set(settings.given, megatron_settings_table(), question_);
@@ -259,6 +263,7 @@ class RunImport {
     into.spec.states.zero_stage = std::max(into.spec.states.zero_stage, draft.spec.states.zero_stage);
     if (draft.spec.offload.optimizer != Space::device) into.spec.offload.optimizer = draft.spec.offload.optimizer;
     if (draft.spec.offload.parameters != Space::device) into.spec.offload.parameters = draft.spec.offload.parameters;
+    if (draft.spec.numerics.precision == models::DType::fp16) into.training.loss_scaling = draft.training.loss_scaling;
     if (into.spec.numerics.precision == models::DType::fp32)
       into.spec.numerics.precision = draft.spec.numerics.precision;
     into.open["deepspeed"] = 1;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 namespace orrery::plan {
 namespace {
@@ -20,17 +21,21 @@ std::string as_flag(std::string_view key) {
   return out;
 }
 
-bool is_word(const Given& at, const char* upper, const char* lower) {
-  return at.values.size() == 1 && (at.values.front().text == upper || at.values.front().text == lower);
+/// Whether the value is one of these words, in whatever letters.
+bool is_word(const Given& at, std::initializer_list<std::string_view> words) {
+  if (at.values.size() != 1) return false;
+  std::string text = at.values.front().text;
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::find(words.begin(), words.end(), text) != words.end();
 }
 
 }  // namespace
 
 bool is_true(const Given& at) {
-  return is_word(at, "True", "true");
+  return is_word(at, {"true", "yes", "on"});
 }
 bool is_false(const Given& at) {
-  return is_word(at, "False", "false");
+  return is_word(at, {"false", "no", "off"});
 }
 
 bool KeysAsFlags::take(const Given& at) {
@@ -77,7 +82,8 @@ bool KeysAsFlags::worded(const Given& at) {
 }
 
 bool KeysAsFlags::same_name(const Given& at) {
-  const std::string_view section = table_.section;
+  if (!table_.section) return false;
+  const std::string_view section = *table_.section;
   if (!at.said.starts_with(section) || at.said.find('.', section.size()) != std::string::npos) return false;
   const std::string flag = as_flag(at.said.substr(section.size()));
   static const std::set<std::string, std::less<>> kFlags = megatron_flags();
@@ -97,7 +103,7 @@ bool KeysAsFlags::passed(const Given& at) {
       if (prefix ? !at.said.starts_with(begin) : at.said != begin && !at.said.starts_with(std::string(begin) + "."))
         continue;
       // What is off does not move anything.
-      const bool is_off = is_false(at) || is_word(at, "0", "0.0");
+      const bool is_off = is_false(at) || is_word(at, {"0", "0.0"});
       if (reason.matters && !is_off) {
         into_.left.emplace_back(at, reason.because);
       } else if (!begin.ends_with('.')) {

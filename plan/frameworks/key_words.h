@@ -1,6 +1,7 @@
 #pragma once
 /// Frameworks whose own keys become Megatron-LM's flags, by a table of theirs: NeMo's and GPT-NeoX'.
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -29,12 +30,13 @@ struct PassedKeys {
   bool matters;
   std::vector<const char*> keys;
 };
-/// A framework's keys. Those within `section` whose flag has the same name (num_layers, --num-layers) are not listed.
+/// A framework's keys. Those within `section`, if there is one, whose flag has the same name (num_layers, --num-layers)
+/// are not listed.
 struct KeyTable {
   std::span<const NamedKey> named;
   std::span<const WordedKey> worded;
   std::span<const PassedKeys> passed;
-  std::string_view section;
+  std::optional<std::string_view> section = {};
 };
 
 /// Settings as flags.
@@ -45,8 +47,8 @@ struct AsFlags {
   std::vector<std::pair<Given, std::string>> passed, left;
 };
 
-[[nodiscard]] bool is_true(const Given& at);   ///< true, True
-[[nodiscard]] bool is_false(const Given& at);  ///< false, False
+[[nodiscard]] bool is_true(const Given& at);   ///< true, yes, on
+[[nodiscard]] bool is_false(const Given& at);  ///< false, no, off
 
 class KeysAsFlags {
  public:

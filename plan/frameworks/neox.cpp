@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <cmath>
+#include <map>
 
 #include "plan/frameworks/flatten.h"
-#include "plan/frameworks/import.h"
+#include "plan/frameworks/launch_script.h"
 #include "plan/spec/words.h"
 
 namespace orrery::plan {
@@ -17,6 +18,30 @@ namespace {
 constexpr std::int64_t kMostNeoxWidth = 1 << 24;
 
 constexpr NamedKey kNeoxNamed[] = {
+    {"model_parallel_size", "tensor-model-parallel-size"},
+    {"num_layers", "num-layers"},
+    {"hidden_size", "hidden-size"},
+    {"num_attention_heads", "num-attention-heads"},
+    {"seq_length", "seq-length"},
+    {"max_position_embeddings", "max-position-embeddings"},
+    {"make_vocab_size_divisible_by", "make-vocab-size-divisible-by"},
+    {"padded_vocab_size", "padded-vocab-size"},
+    {"tokenizer_type", "tokenizer-type"},
+    {"init_method_std", "init-method-std"},
+    {"attention_dropout", "attention-dropout"},
+    {"hidden_dropout", "hidden-dropout"},
+    {"sequence_parallel", "sequence-parallel", KeyAs::where_true},
+    {"checkpoint_activations", "checkpoint-activations", KeyAs::where_true},
+    {"checkpoint_num_layers", "checkpoint-num-layers"},
+    {"partition_activations", "partition-activations", KeyAs::where_true},
+    {"checkpoint_in_cpu", "checkpoint-in-cpu", KeyAs::where_true},
+    {"train_iters", "train-iters"},
+    {"lr", "lr"},
+    {"min_lr", "min-lr"},
+    {"lr_decay_style", "lr-decay-style"},
+    {"lr_decay_iters", "lr-decay-iters"},
+    {"weight_decay", "weight-decay"},
+    {"seed", "seed"},
     {"rotary_pct", "rotary-percent"},
     {"rotary_emb_base", "rotary-base"},
     {"no_weight_tying", "untie-embeddings-and-output-weights", KeyAs::where_true},
@@ -24,7 +49,6 @@ constexpr NamedKey kNeoxNamed[] = {
     {"bias_gelu_fusion", "no-bias-gelu-fusion", KeyAs::where_false},
     {"moe_num_experts", "num-experts"},
     {"moe_top_k", "moe-router-topk"},
-    {"moe_expert_interval", "moe-layer-freq"},
     {"warmup", "lr-warmup-fraction"},
     {"warmup_iters", "lr-warmup-iters"},
     {"clip_grad", "clip-grad"},
@@ -40,7 +64,9 @@ constexpr WordedKey kNeoxWorded[] = {
     {"precision", "bfloat16", "bf16"},
     {"precision", "fp32", ""},
     {"norm", "layernorm", "normalization LayerNorm"},
+    {"norm", "te_layernorm", "normalization LayerNorm"},
     {"norm", "rmsnorm", "normalization RMSNorm"},
+    {"norm", "te_rmsnorm", "normalization RMSNorm"},
     {"pos_emb", "rotary", "position-embedding-type rope"},
     {"pos_emb", "learned", "position-embedding-type learned_absolute"},
     {"pos_emb", "alibi", "position-embedding-type alibi"},
@@ -134,9 +160,6 @@ const std::vector<PassedKeys>& neox_passed() {
         "deepspeed_slurm",
         "deepspeed_mpi",
         "deepspeed_jsrun",
-        "deepspeed_extra_args",
-        "num_gpus",
-        "num_nodes",
         "master_",
         "include",
         "exclude",
@@ -171,7 +194,8 @@ const std::vector<PassedKeys>& neox_passed() {
         "pipeline_execution_"}},
       {"it changes no time or memory of a step",
        false,
-       {"init_method",
+       {"zero_stage",
+        "init_method",
         "output_layer_init_method",
         "use_cpu_initialization",
         "apply_query_key_layer_scaling",
@@ -192,46 +216,52 @@ const std::vector<PassedKeys>& neox_passed() {
         "fp16.fp16",
         "opt_pos_emb_offset",
         "attention_softmax_in_fp32",
+        "rpe_",
+        "param_sharing_style",
+        "fp32_reinforce",
         "z_loss"}},
       {"layers are split as evenly as they go here", false, {"pipe_partition_method"}},
       {"the stack says which kernels are fused, and what runs beside what",
        false,
        {"output_layer_parallelism", "scaled_upper_triang_masked_softmax_fusion", "scaled_masked_softmax_fusion",
-        "bias_dropout_fusion", "rope_fusion", "layernorm_fusion", "rmsnorm_fusion", "use_flashattn_swiglu", "te_",
-        "mamba_", "fused_kernels_build_path", "synchronize_each_layer", "contiguous_checkpointing",
-        "deepspeed_activation_checkpointing", "profile_backward", "gradient_noise_scale_"}},
+        "bias_dropout_fusion", "rope_fusion", "layernorm_fusion", "rmsnorm_fusion", "use_flashattn_swiglu",
+        "te_columnparallel", "te_rowparallel", "te_layernorm_mlp", "te_mha", "mamba_", "fused_kernels_build_path",
+        "synchronize_each_layer", "contiguous_checkpointing", "deepspeed_activation_checkpointing", "profile_backward",
+        "gradient_noise_scale_"}},
       {"there is no word for it",
        true,
-       {"sparsity_config.", "soft_prompt_tuning.", "num_unique_layers", "param_sharing_style", "moe_", "gmlp_", "rpe_",
-        "use_bnb_optimizer", "sliding_window_width", "optimizer.params.", "dpo_", "kto_", "reinforce_", "kl_",
-        "train_epochs", "fp16_lm_cross_entropy", "make_gated", "lora_"}},
+       {"sparsity_config.", "soft_prompt_tuning.", "num_unique_layers", "param_sharing_style", "te_fp8_", "moe_",
+        "gmlp_", "rpe_", "use_bnb_optimizer", "sliding_window_width", "optimizer.params.", "dpo_", "kto_", "reinforce_",
+        "kl_", "train_epochs", "fp16_lm_cross_entropy", "make_gated", "lora_"}},
   };
   return all;
 }
-const KeyTable kNeoxTable = {kNeoxNamed, kNeoxWorded, neox_passed(), ""};
+const KeyTable kNeoxTable = {kNeoxNamed, kNeoxWorded, neox_passed()};
 
-/// Keys that mean something only beside others.
-constexpr std::array<const char*, 18> kNeoxOwn = {"pipe_parallel_size",
-                                                  "num_kv_heads",
-                                                  "attention_config",
-                                                  "gpt_j_residual",
-                                                  "gpt_j_tied",
-                                                  "intermediate_size",
-                                                  "expansion_factor",
-                                                  "mlp_multiple_of",
-                                                  "layernorm_epsilon",
-                                                  "rms_norm_epsilon",
-                                                  "use_bias_in_norms",
-                                                  "use_bias_in_attn_linear",
-                                                  "use_bias_in_mlp",
-                                                  "train_batch_size",
-                                                  "train_micro_batch_size_per_gpu",
-                                                  "gradient_accumulation_steps",
-                                                  "batch_size",
-                                                  "optimizer.params.betas"};
+constexpr const char* kNeoxOwn[] = {"pipe_parallel_size",
+                                    "num_kv_heads",
+                                    "attention_config",
+                                    "gpt_j_residual",
+                                    "gpt_j_tied",
+                                    "intermediate_size",
+                                    "expansion_factor",
+                                    "mlp_multiple_of",
+                                    "layernorm_epsilon",
+                                    "rms_norm_epsilon",
+                                    "use_bias_in_norms",
+                                    "use_bias_in_attn_linear",
+                                    "use_bias_in_mlp",
+                                    "train_batch_size",
+                                    "train_micro_batch_size_per_gpu",
+                                    "gradient_accumulation_steps",
+                                    "optimizer.params.betas",
+                                    "moe_expert_interval",
+                                    "num_nodes",
+                                    "num_gpus",
+                                    "global_num_gpus"};
 
 bool is_own(std::string_view key) {
-  return std::find(kNeoxOwn.begin(), kNeoxOwn.end(), key) != kNeoxOwn.end();
+  return std::find(std::begin(kNeoxOwn), std::end(kNeoxOwn), key) != std::end(kNeoxOwn);
 }
 bool is_deepspeeds(std::string_view key) {
   const auto table = deepspeed_settings_table();
@@ -248,87 +278,175 @@ bool is_none(const Given& at) {
   const std::string text = at.values.empty() ? std::string() : at.values.front().text;
   return text.empty() || text == "null" || text == "None" || text == "~";
 }
-bool own_flag(const NeoxSettings& settings, std::string_view key, bool otherwise) {
+bool own_flag(const NeoxSettings& settings, Reading& r, std::string_view key, bool otherwise) {
   const Given* const at = own_of(settings, key);
-  return at == nullptr ? otherwise : is_true(*at);
+  return at == nullptr ? otherwise : r.boolean(*at);
+}
+/// The number; 0: the key is not there, or has none.
+std::int64_t own_count(const NeoxSettings& settings, Reading& r, std::string_view key, std::int64_t most) {
+  const Given* const at = own_of(settings, key);
+  return at == nullptr || is_none(*at) ? 0 : r.integer(*at, 1, most);
 }
 
-/// Which attention each layer has: [[["flash", "global"], 12]].
+/// Which attention each layer has: [[["flash", "global"], 12]], where a number says how often its kinds repeat.
 void take_attention(const Given& at, Reading& r, Draft& d) {
+  std::int64_t kinds = 0, layers = 0, flash = 0, flashes = 0;
   for (const GivenValue& value : at.values) {
     double number = 0;
     const std::string& kind = value.text;
+    if (kind == "all" || read_number(kind, number)) {
+      const auto times = kind == "all" ? d.model.layers / std::max<std::int64_t>(1, kinds)
+                                       : static_cast<std::int64_t>(std::clamp(number, 0.0, 1e6));
+      layers += kinds * times, flashes += flash * times;
+      kinds = flash = 0;
+      continue;
+    }
+    ++kinds;
     if (kind == "flash")
-      d.open["flash"] = 1;
+      ++flash;
     else if (kind == "local" || kind.starts_with("sparse_") || kind == "bigbird" || kind == "bslongformer")
       r.leave(at, fmt::format("attention that reads a part of the tokens ({}) is read as if it read all", kind));
-    else if (kind != "global" && kind != "all" && !read_number(kind, number))
+    else if (kind != "global")
       r.error("E0653", value.where, fmt::format("layers of kind {} have no counterpart here", base::quoted(kind)),
               "global or flash");
   }
+  layers += kinds, flashes += flash;
+  if (layers != d.model.layers && d.model.layers > 0)
+    r.error("E0653", at.where, fmt::format("`attention_config` says {} of {} layers", layers, d.model.layers),
+            fmt::format("[[[\"flash\"], {}]]", d.model.layers));
+  d.open["flash"] = flashes > 0 ? 1 : 0;
+  if (flashes > 0 && flashes < layers)
+    r.leave(at, fmt::format("only {} of {} layers have a flash kernel, here all of them", flashes, layers));
 }
 
 /// megatron/model/transformer.py, ParallelMLP: of a gated MLP's width a third each for gate, values and what is saved.
+/// moe.py, ParallelDroplessMLP: experts have no gate, and all of the width.
 void take_mlp(const NeoxSettings& settings, Reading& r, Draft& d) {
   models::Model& m = d.model;
   if (m.hidden <= 0) return;
-  std::int64_t width = 4 * m.hidden, multiple = 1;
-  if (const Given* const at = own_of(settings, "intermediate_size"); at != nullptr && !is_none(*at))
-    width = r.integer(*at, 1, kMostNeoxWidth);
-  else if (const Given* const factor = own_of(settings, "expansion_factor"); factor != nullptr && !is_none(*factor))
+  constexpr std::int64_t kExpertMultiple = 256;
+  const auto up_to = [](std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; };
+  std::int64_t width = own_count(settings, r, "intermediate_size", kMostNeoxWidth);
+  const bool given = width > 0;
+  if (!given) width = 4 * m.hidden;
+  if (const Given* const factor = own_of(settings, "expansion_factor"); !given && factor && !is_none(*factor))
     width = static_cast<std::int64_t>(r.number(*factor, 1e-3, 1e3) * static_cast<double>(m.hidden));
-  if (const Given* const at = own_of(settings, "mlp_multiple_of")) multiple = r.integer(*at, 1, kMostNeoxWidth);
-  if (models::traits_of(m.activation).gated) width = width * 2 / 3 / 2;
-  m.ffn_hidden = (width + multiple - 1) / multiple * multiple;
+  const std::int64_t multiple = std::max<std::int64_t>(1, own_count(settings, r, "mlp_multiple_of", kMostNeoxWidth));
+  const bool gated = models::traits_of(m.activation).gated;
+  if (m.experts.any()) {
+    m.experts.hidden = given ? width : up_to(width, kExpertMultiple);
+    m.activation = models::Activation::gelu;
+    if (gated) r.assume("experts have no gate, whatever `activation` says: GPT-NeoX's grouped products have none");
+  }
+  if (!settings.set.contains("ffn-hidden-size"))
+    m.ffn_hidden = up_to(gated && !m.experts.any() ? width * 2 / 3 / 2 : width, multiple);
 }
 
-/// runtime/config.py of DeepSpeed: any two of three, and the replicas, give the last.
+/// Experts lie over the ranks of model parallelism, whole (moe.py, ParallelDroplessMLP).
+void take_experts(const NeoxSettings& settings, Reading& r, Draft& d) {
+  if (!d.model.experts.any()) return;
+  if (own_count(settings, r, "moe_expert_interval", kMostLayers) > 1)
+    r.error("E0653", own_of(settings, "moe_expert_interval")->where,
+            "experts in the first of every so many layers have no counterpart here, only in the last", "1");
+  if (!settings.set.contains("expert-model-parallel-size")) d.spec.mesh.expert = d.spec.mesh.tensor;
+  d.open.emplace("expert-tensor-parallel-size", 1);
+}
+
+/// megatron/neox_arguments/arguments.py, calculate_batch_parameters: accumulation is 1 where no file says it.
 void take_batch(const NeoxSettings& settings, Reading& r, Draft& d, const base::Location& where) {
-  const auto count = [&](const char* key) {
-    const Given* const at = own_of(settings, key);
-    return at == nullptr || is_none(*at) ? std::int64_t{0} : r.integer(*at, 1, kMostBatch);
-  };
-  std::int64_t batch = count("train_batch_size"), steps = count("gradient_accumulation_steps");
-  std::int64_t micro = count("train_micro_batch_size_per_gpu");
-  if (micro == 0) micro = count("batch_size");
-  if (d.open.contains("micro-batch-size")) micro = d.spec.shape.micro_batch;  // the command line's
+  std::int64_t batch = own_count(settings, r, "train_batch_size", kMostBatch);
+  std::int64_t micro = own_count(settings, r, "train_micro_batch_size_per_gpu", kMostBatch);
+  std::int64_t steps = own_count(settings, r, "gradient_accumulation_steps", kMostBatch);
+  if (settings.set.contains("micro-batch-size")) micro = d.spec.shape.micro_batch;
+  if (settings.set.contains("global-batch-size")) batch = 0;
   if (r.failed()) return;
   const auto inner = product_up_to(kMostRanks, {d.spec.mesh.tensor, d.spec.mesh.pipeline});
   if (!inner || d.ranks % *inner != 0) return;  // finish_megatron says so
   const std::int64_t replicas = std::max<std::int64_t>(1, d.ranks / *inner);
-  if (batch > 0 && micro == 0) {
-    steps = std::max<std::int64_t>(steps, 1);
-    micro = std::max<std::int64_t>(1, batch / (steps * replicas));
-  }
+  steps = std::max<std::int64_t>(1, steps);
+  if (batch > 0 && micro == 0) micro = std::max<std::int64_t>(1, batch / replicas / steps);
   if (micro == 0)
     return r.error("E0654", where, "no batch is given",
-                   "GPT-NeoX needs train_micro_batch_size_per_gpu, or train_batch_size: --set micro-batch-size=4");
-  if (batch == 0) {
-    const auto all = product_up_to(kMostBatch, {micro, std::max<std::int64_t>(steps, 1), replicas});
-    if (!all) return r.error("E0653", where, "more sequences than any batch has", "");
-    batch = *all;
-  }
+                   "GPT-NeoX needs train_micro_batch_size_per_gpu or train_batch_size: --set "
+                   "train_micro_batch_size_per_gpu=4");
+  const auto all = product_up_to(kMostBatch, {micro, steps, replicas});
+  if (!all) return r.error("E0653", where, "more sequences than any batch has", "");
+  if (batch > 0 && batch != *all)
+    return r.error(
+        "E0653", where,
+        fmt::format("the batches do not multiply up: {} is not {} x {} x {} replicas", batch, micro, steps, replicas),
+        "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps (1 if no file says "
+        "it) x replicas");
   d.spec.shape.micro_batch = micro;
   d.open["micro-batch-size"] = 1;
-  d.open.emplace("global-batch-size", static_cast<double>(batch));
+  d.open.emplace("global-batch-size", static_cast<double>(*all));
+}
+
+/// The keys of the outermost map, with underscores: those that begin a line, or stand in the first braces.
+std::set<std::string, std::less<>> outer_keys(std::string_view text) {
+  std::set<std::string, std::less<>> out;
+  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; };
+  int depth = 0;
+  for (std::size_t at = 0, line = 0; at < text.size();) {
+    if (text[at] == '#' && (at == line || text[at - 1] == ' ')) {
+      at = std::min(text.find('\n', at), text.size());
+      continue;
+    }
+    if (text[at] == '\n') line = at + 1;
+    if (text[at] == '{' || text[at] == '[') ++depth;
+    if (text[at] == '}' || text[at] == ']') --depth;
+    const bool quoted = text[at] == '"' || text[at] == '\'';
+    if (!quoted && !in_word(text[at])) {
+      ++at;
+      continue;
+    }
+    const std::size_t begin = at + (quoted ? 1 : 0);
+    std::size_t end = begin;
+    while (end < text.size() && (quoted ? text[end] != text[at] && text[end] != '\n' : in_word(text[end]))) ++end;
+    std::size_t after = std::min(text.size(), end + (quoted ? 1 : 0));
+    while (after < text.size() && text[after] == ' ') ++after;
+    if (after < text.size() && text[after] == ':' && (depth == 1 || (depth == 0 && at == line))) {
+      std::string key(text.substr(begin, end - begin));
+      std::replace(key.begin(), key.end(), '-', '_');
+      out.insert(std::move(key));
+    }
+    at = std::max(after, at + 1);
+  }
+  return out;
+}
+
+/// The outermost key of a path.
+std::string outermost(const std::string& key) {
+  return key.substr(0, key.find('.'));
 }
 
 }  // namespace
 
+std::span<const Setting> neox_settings_table() {
+  static const std::vector<Setting> all = [] {
+    std::vector<Setting> out;
+    for (const char* const key : kNeoxOwn) out.push_back({"", key, nullptr, nullptr, "", false});
+    return out;
+  }();
+  return all;
+}
+
 bool is_neox(std::string_view text) {
-  const auto has = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
-  const auto key = [&](std::string_view under, std::string_view dashed) { return has(under) || has(dashed); };
-  if (key("pipe_parallel_size", "pipe-parallel-size") || key("no_weight_tying", "no-weight-tying")) return true;
-  if (has("train_micro_batch_size_per_gpu") && key("num_layers", "num-layers")) return true;
+  const auto keys = outer_keys(text);
+  const auto has = [&](const char* key) { return keys.contains(key); };
+  if (has("pipe_parallel_size") || has("no_weight_tying")) return true;
+  if (has("train_micro_batch_size_per_gpu") && has("num_layers")) return true;
   // What lies beside: where data and checkpoints are.
-  return key("checkpoint_factor", "checkpoint-factor") ||
-         (key("data_path", "data-path") && key("vocab_file", "vocab-file")) ||
-         key("train_data_paths", "train-data-paths");
+  return has("checkpoint_factor") || has("train_data_paths") ||
+         (has("data_path") && has("vocab_file") && (has("save") || has("load") || has("merge_file")));
 }
 
 base::Result<NeoxSettings> neox_settings(const std::vector<std::pair<std::string_view, std::string>>& files) {
   NeoxSettings out;
   KeysAsFlags flags(kNeoxTable, out);
+  constexpr std::string_view kExtra = "deepspeed_extra_args.";
+  std::map<std::string, std::string> given_by;  // a file
+  base::Diagnostics twice;
   for (const auto& [text, file] : files) {
     auto all = json_settings(text, file);  // which is YAML, too
     if (!all) return tl::unexpected(all.error());
@@ -336,15 +454,32 @@ base::Result<NeoxSettings> neox_settings(const std::vector<std::pair<std::string
       // A key may have dashes; DeepSpeed's within a map never do.
       one.said = one.key;
       std::replace(one.key.begin(), one.key.end(), '-', '_');
+      const auto [by, is_new] = given_by.emplace(outermost(one.key), file);
+      if (!is_new && by->second != file)
+        twice.push_back(run_problem("E0650", one.where,
+                                    fmt::format("`{}` is in {} too", outermost(one.key), file_name(by->second)),
+                                    "GPT-NeoX takes each key from one file alone"));
+      const bool extra = one.key.starts_with(kExtra);
+      if (extra) one.key.erase(0, kExtra.size());
       Given plain = one;
       plain.said = one.key;
-      if (is_own(one.key))
+      if (!extra && is_own(one.key))
         out.own.push_back(std::move(one));
-      else if (!flags.take(plain))
+      else if (extra || !flags.take(plain))
         (is_deepspeeds(one.key) ? out.deepspeed : out.unknown).push_back(std::move(one));
     }
   }
+  if (!twice.empty()) return base::fail(std::move(twice));
   return out;
+}
+
+NeoxRanks neox_ranks(const NeoxSettings& settings, Reading& r) {
+  const std::int64_t nodes = own_count(settings, r, "num_nodes", kMostRanks);
+  const std::int64_t each = own_count(settings, r, "num_gpus", kMostRanks);
+  const std::int64_t all = own_count(settings, r, "global_num_gpus", kMostRanks);
+  const auto product = product_up_to(kMostRanks, {nodes, each});
+  const std::int64_t told = all > 0 ? all : nodes > 0 && each > 0 && product ? *product : 0;
+  return {static_cast<int>(told), static_cast<int>(each)};
 }
 
 Draft neox_defaults() {
@@ -359,38 +494,44 @@ Draft neox_defaults() {
 }
 
 void begin_neox(const NeoxSettings& settings, Reading& r, Draft& d, const base::Location& where) {
-  if (const Given* const at = own_of(settings, "pipe_parallel_size"))  // 0 and 1: no pipeline
-    d.spec.mesh.pipeline = static_cast<int>(std::max<std::int64_t>(1, r.integer(*at, 0, kMostRanks)));
-  if (const Given* const at = own_of(settings, "num_kv_heads"); at != nullptr && !is_none(*at)) {
-    d.model.kv_heads = r.integer(*at, 1, kMostNeoxWidth);
-    d.open["group-query-attention"] = 1;
-  }
+  const auto open = [&](std::string_view flag) { return !settings.set.contains(flag); };
+  // A word of these that is not known would be another model.
+  for (const auto& [at, because] : settings.left)
+    if (at.said == "activation" || at.said == "pos_emb" || at.said == "norm")
+      r.error("E0653", at.where, fmt::format("`{}` {} has no counterpart here", at.said, base::quoted(r.text(at))), "");
+  if (const Given* const at = own_of(settings, "pipe_parallel_size"); at && open("pipeline-model-parallel-size"))
+    d.spec.mesh.pipeline = static_cast<int>(std::max<std::int64_t>(1, r.integer(*at, 0, kMostRanks)));  // 0: none
+  if (const auto heads = own_count(settings, r, "num_kv_heads", kMostNeoxWidth); heads > 0 && open("num-query-groups"))
+    d.model.kv_heads = heads, d.open["group-query-attention"] = 1;
   if (const Given* const at = own_of(settings, "attention_config")) take_attention(*at, r, d);
   const bool rms = d.model.normalisation == models::Normalisation::rms_norm;
-  const Given* const epsilon = own_of(settings, rms ? "rms_norm_epsilon" : "layernorm_epsilon");
-  constexpr double kRms = 1e-8, kLayer = 1e-5;  // the class's
-  d.model.norm_epsilon = epsilon == nullptr ? rms ? kRms : kLayer : r.number(*epsilon, 1e-12, 1);
-  if (const Given* const at = own_of(settings, "optimizer.params.betas"); at != nullptr && at->values.size() == 2) {
-    double beta = 0;
-    for (std::size_t i = 0; i < at->values.size(); ++i)
-      if (read_number(at->values[i].text, beta) && beta >= 0 && beta < 1)
-        d.open[i == 0 ? "adam-beta1" : "adam-beta2"] = beta;
+  constexpr double kRms = 1e-8, kLayer = 1e-5;  // the classes'
+  if (open("norm-epsilon")) {
+    const Given* const at = own_of(settings, rms ? "rms_norm_epsilon" : "layernorm_epsilon");
+    d.model.norm_epsilon = at != nullptr ? r.number(*at, 1e-12, 1) : rms ? kRms : kLayer;
   }
-  d.model.parallel = own_flag(settings, "gpt_j_residual", false);
-  d.model.shared_norm = d.model.parallel && own_flag(settings, "gpt_j_tied", false);
-  d.model.bias = own_flag(settings, "use_bias_in_mlp", true);
-  const bool attention = own_flag(settings, "use_bias_in_attn_linear", true);
-  d.model.attention_bias = attention;
-  if (attention && !d.model.bias) d.model.qkv_bias = d.model.out_bias = true;
+  if (const Given* const at = own_of(settings, "optimizer.params.betas"); at != nullptr && at->values.size() == 2)
+    for (const auto& [flag, value] : {std::pair{"adam-beta1", at->values[0]}, {"adam-beta2", at->values[1]}})
+      if (open(flag)) d.open[flag] = r.number({at->key, at->where, {value}, at->said}, 0, 1);
+  d.model.parallel = own_flag(settings, r, "gpt_j_residual", false);
+  d.model.shared_norm = own_flag(settings, r, "gpt_j_tied", false) && d.model.parallel;
+  const bool attention = own_flag(settings, r, "use_bias_in_attn_linear", true);
+  const bool mlp = own_flag(settings, r, "use_bias_in_mlp", true);
+  if (open("disable-bias-linear")) {
+    d.model.bias = mlp;
+    d.model.attention_bias = attention;
+    if (attention && !mlp) d.model.qkv_bias = d.model.out_bias = true;
+  }
   // The class's tokenizer, where none is named.
   if (d.model.vocab == 0 && d.words["tokenizer-type"].empty()) d.words["tokenizer-type"] = "GPT2BPETokenizer";
+  take_experts(settings, r, d);
   take_mlp(settings, r, d);
   take_batch(settings, r, d, where);
 }
 
-void finish_neox(const NeoxSettings& settings, Draft& d) {
+void finish_neox(const NeoxSettings& settings, Reading& r, Draft& d) {
   if (d.model.normalisation == models::Normalisation::layer_norm)
-    d.model.norm_bias = own_flag(settings, "use_bias_in_norms", true);
+    d.model.norm_bias = own_flag(settings, r, "use_bias_in_norms", true);
 }
 
 }  // namespace orrery::plan

@@ -92,8 +92,8 @@ bool Reading::boolean(const Given& at) {
   if (one == nullptr) return false;
   std::string word = one->text;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (word == "true" || word == "1" || word == "yes") return true;
-  if (word == "false" || word == "0" || word == "no" || word == "null" || word == "none") return false;
+  if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
+  if (word == "false" || word == "0" || word == "no" || word == "off" || word == "null" || word == "none") return false;
   error("E0653", one->where, fmt::format("{} is true or false, found {}", shown(at), base::quoted(one->text)), "");
   return false;
 }

@@ -209,9 +209,11 @@ const Setting kTitan[] = {
      WRITE { return titan_if(w.s().numerics.precision == DType::fp8 && w.m().experts.any(),
        Json::array({"experts"})); },
      READ {}},
-    // The stack is fitted to blocks that are compiled and to blocks that are not.
+    // The stack is of compiled blocks.
     {"compile", "compile.enable", WRITE { return true; }, READ {
-       if (r.boolean(g)) r.pass_over(g, "the stack stands for compiled and eager blocks alike"); }},
+       d.open[g.key] = 1;
+       if (!r.boolean(g)) r.leave(g, "the stack is of compiled blocks: eager ones compose their rotation, norms and "
+                                     "loss of several kernels, and a step takes longer"); }},
     {"compile", "compile.components", WRITE { return Json::array({"model", "loss"}); }, READ {}},
     {"debug", "debug.seed", WRITE { return w.t().seed; },
      READ { d.training.seed = static_cast<std::uint64_t>(r.integer(g, 0, std::int64_t{1} << 52)); }},
@@ -429,6 +431,8 @@ const std::vector<TitanPassed>& titan_passed() {
     said("training.seq_len", d.spec.shape.sequence);
     said("training.steps", d.training.steps);
     said("optimizer.lr", d.training.optimizer.learning_rate);
+    if (!d.open.contains("compile.enable"))
+      r.assume("compiled blocks, as the stack's are: the file does not say compile.enable, and torchtitan's are eager");
   }
 
   }  // namespace

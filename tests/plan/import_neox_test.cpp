@@ -105,27 +105,81 @@ TEST(ImportNeox, AGatedMlpHasAThirdOfTheWidthThatAFileSays) {
 }
 
 TEST(ImportNeox, BatchesFollowFromEachOtherAndTheRanks) {
-  const auto batch = read(with(kNeox, "\"train_micro_batch_size_per_gpu\": 4", "\"train_batch_size\": 256"));
+  const std::string whole = with(kNeox, "\"train_micro_batch_size_per_gpu\": 4", "\"train_batch_size\": 256");
+  const auto batch = read(whole);
   ASSERT_TRUE(batch) << base::render(batch.error(), false);
   EXPECT_EQ(batch->spec.shape.batch, 256);
   EXPECT_EQ(batch->spec.shape.micro_batch, 256 / (8 * 4));
-  RunQuestion smaller = on(64);
-  smaller.set = {{"micro-batch-size", "2"}};
-  const auto set = read(kNeox, smaller);
-  ASSERT_TRUE(set) << base::render(set.error(), false);
-  EXPECT_EQ(set->spec.shape.micro_batch, 2);
-  EXPECT_EQ(set->spec.shape.batch, 2 * 8 * 8);
   EXPECT_THAT(refused(with(kNeox, "\"train_micro_batch_size_per_gpu\": 4, ", "")), HasSubstr("no batch is given"));
+  // Accumulation is 1 where no file says it, so that these contradict each other.
+  const std::string both = with(whole, "\"train_batch_size\": 256",
+                                "\"train_batch_size\": 256, "
+                                "\"train_micro_batch_size_per_gpu\": 4");
+  EXPECT_THAT(refused(both), HasSubstr("256 is not 4 x 8 x 4 replicas"));
 }
 
-TEST(ImportNeox, SeveralFilesAreOneRunAndTheLastSays) {
-  const std::string place = "{\n  \"data_path\": \"x\",\n  \"vocab_file\": \"y\", \"pipe_parallel_size\": 1\n}\n";
-  const auto run = import_run(
-      {{kNeox, "20B.yml", *run_format(kNeox, "20B.yml")}, {place, "local.yml", *run_format(place, "local.yml")}},
-      on(32));
+TEST(ImportNeox, WhatTheCommandLineSetsWins) {
+  const auto set = [](const std::string& key, const std::string& value, int ranks = 32) {
+    RunQuestion question = on(ranks);
+    question.set = {{key, value}};
+    auto run = read(kNeox, question);
+    EXPECT_TRUE(run) << key << ": " << base::render(run.error(), false);
+    return run ? std::move(*run) : ImportedRun();
+  };
+  for (const char* const key : {"micro-batch-size", "train_micro_batch_size_per_gpu"}) {
+    const ImportedRun run = set(key, "2", 64);
+    EXPECT_EQ(run.spec.shape.micro_batch, 2) << key;
+    EXPECT_EQ(run.spec.shape.batch, 2 * 8 * 8) << key;
+  }
+  EXPECT_EQ(set("gradient_accumulation_steps", "2").spec.shape.batch, 4 * 2 * 4);
+  EXPECT_EQ(set("pipeline-model-parallel-size", "4").spec.mesh.pipeline, 4);
+  EXPECT_EQ(set("pipe_parallel_size", "1").spec.mesh.data, 8);
+  EXPECT_EQ(set("ffn-hidden-size", "4096").model.ffn_hidden, 4096);
+  EXPECT_DOUBLE_EQ(set("adam-beta2", "0.99").training.optimizer.beta2, 0.99);
+  EXPECT_DOUBLE_EQ(set("norm-epsilon", "1e-3").model.norm_epsilon, 1e-3);
+  EXPECT_EQ(set("zero_optimization.stage", "0").spec.states.zero_stage, 0);
+}
+
+TEST(ImportNeox, WordsOfYamlAreTrueOrFalseOrRefused) {
+  const auto yes = read(with(kNeox, "\"gpt_j_residual\": true", "\"gpt_j_residual\": yes, \"use_bias_in_mlp\": on"));
+  ASSERT_TRUE(yes) << base::render(yes.error(), false);
+  EXPECT_TRUE(yes->model.parallel && yes->model.bias);
+  EXPECT_THAT(refused(with(kNeox, "\"gpt_j_residual\": true", "\"gpt_j_residual\": maybe")),
+              HasSubstr("`gpt_j_residual` is true or false"));
+}
+
+// moe.py: no gate, all of the width, and whole experts over the ranks of model parallelism.
+TEST(ImportNeox, ExpertsHaveNoGateAndLieOverTheRanksOfModelParallelism) {
+  const std::string experts = R"("moe_num_experts": 8, "moe_top_k": 2, "activation": "swiglu", "norm": "layernorm")";
+  const auto run = read(with(kNeox, "\"norm\": \"layernorm\"", experts));
   ASSERT_TRUE(run) << base::render(run.error(), false);
-  EXPECT_EQ(run->spec.mesh.pipeline, 1);
-  EXPECT_EQ(run->spec.mesh.data, 8);
+  EXPECT_EQ(run->model.experts.count, 8);
+  EXPECT_EQ(run->model.experts.chosen, 2);
+  EXPECT_EQ(run->model.experts.hidden, 4 * 2048);
+  EXPECT_EQ(run->model.activation, models::Activation::gelu);
+  EXPECT_EQ(run->spec.mesh.expert, 4);
+  EXPECT_EQ(run->spec.mesh.expert_tensor, 1);
+  EXPECT_THAT(run->notes, Contains(HasSubstr("experts have no gate")));
+  EXPECT_THAT(refused(with(kNeox, "\"norm\": \"layernorm\"", experts + ", \"moe_expert_interval\": 2")),
+              HasSubstr("the first of every so many layers"));
+}
+
+TEST(ImportNeox, SeveralFilesAreOneRunIfNoneRepeatsAKey) {
+  const std::string place =
+      "{\n  \"data-path\": \"x\",\n  \"vocab_file\": \"y\", \"load\": \"z\", \"num_gpus\": 8, \"num_nodes\": 4}\n";
+  const auto all = [&](const std::string& beside) {
+    return import_run(
+        {{kNeox, "20B.yml", *run_format(kNeox, "20B.yml")}, {beside, "local.yml", *run_format(beside, "local.yml")}},
+        {});
+  };
+  const auto run = all(place);
+  ASSERT_TRUE(run) << base::render(run.error(), false);
+  EXPECT_EQ(run->spec.mesh.data, 4) << "the files say how many GPUs there are";
+  EXPECT_EQ(run->per_node, 8);
+  const auto twice = all(with(place, "\"load\"", "\"pipe_parallel_size\": 1, \"load\""));
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().front().code, "E0650");
+  EXPECT_THAT(twice.error().front().message, HasSubstr("`pipe_parallel_size` is in 20B.yml too"));
 }
 
 TEST(ImportNeox, WhatHasNoCounterpartIsRefusedOrTold) {
@@ -133,16 +187,33 @@ TEST(ImportNeox, WhatHasNoCounterpartIsRefusedOrTold) {
   EXPECT_THAT(refused(with(kNeox, "\"num_layers\": 24", "\"num_layers\": many")), HasSubstr("E0653"));
   EXPECT_THAT(refused(with(kNeox, "\"made_up\": 3", "\"tokenizer_type\": \"HFTokenizer\"")),
               HasSubstr("--set vocab-size="));
-  const auto local = read(with(kNeox, "[\"flash\"]", "[\"global\", \"local\"]"));
+  const auto local = read(with(kNeox, "[\"flash\"], 24", "[\"global\", \"local\"], 12"));
   ASSERT_TRUE(local) << base::render(local.error(), false);
   EXPECT_FALSE(local->spec.numerics.flash);
   const auto sent = read(with(kNeox, "\"allgather_partitions\": True", "\"allgather_partitions\": False"));
   ASSERT_TRUE(sent) << base::render(sent.error(), false);
   EXPECT_THAT(sent->warnings.back().message + sent->warnings.front().message, HasSubstr("not broadcast"));
   EXPECT_THAT(local->warnings.front().message + local->warnings.back().message, HasSubstr("a part of the tokens"));
-  // DeepSpeed's own file is no such configuration.
+  EXPECT_THAT(refused(with(kNeox, "\"pos_emb\": \"rotary\"", "\"pos_emb\": \"rpe\"")), HasSubstr("`pos_emb` `rpe`"));
+  EXPECT_THAT(refused(with(kNeox, "[\"flash\"], 24", "[\"flash\"], 3")), HasSubstr("3 of 24 layers"));
+  // A key of Megatron-LM's alone means nothing here.
+  const auto strange = read(with(kNeox, "\"made_up\": 3", "\"zero_stage\": 3, \"global_batch_size\": 7"));
+  ASSERT_TRUE(strange) << base::render(strange.error(), false);
+  EXPECT_EQ(strange->spec.states.zero_stage, 1);
+  EXPECT_THAT(strange->warnings.back().message, HasSubstr("`global_batch_size`"));
+}
+
+TEST(ImportNeox, OtherFilesAreNotTakenForIt) {
   EXPECT_EQ(run_format(R"({"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 2}})", "ds.json"),
             RunFormat::deepspeed);
+  EXPECT_EQ(run_format(R"({"_comment": "num_layers: 3", "train_micro_batch_size_per_gpu": 4})", "ds.json"),
+            RunFormat::deepspeed);
+  EXPECT_EQ(run_format("args:\n- torchrun pretrain_gpt.py --num-layers 12 --hidden-size 64 --data-path /d "
+                       "--vocab-file /v --save /s\n",
+                       "k8s.yaml"),
+            RunFormat::megatron);
+  EXPECT_FALSE(run_format("training:\n  pipe_parallel_size: 3\n", "other.yaml"));
+  EXPECT_EQ(run_format("pipe-parallel-size: 1\nnum-layers: 12\n", "plain.yml"), RunFormat::neox);
 }
 
 }  // namespace import_neox_test

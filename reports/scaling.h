@@ -19,6 +19,8 @@ namespace orrery::reports {
 [[nodiscard]] std::string scaling_subtitle(const cost::ScalingStudy& study);
 /// The series side by side: each at its largest size that has a plan.
 [[nodiscard]] Table side_by_side_table(const cost::ScalingStudy& study);
+/// Throughput per device of each series (row) at each size (column); — where nothing fits or was asked.
+[[nodiscard]] Table throughput_table(const cost::ScalingStudy& study);
 /// The ways of run_advice as rows; none without a budget.
 [[nodiscard]] Table ways_table(const cost::ScalingStudy& study);
 
@@ -45,7 +47,8 @@ namespace orrery::reports {
 /// What the figures do not include.
 [[nodiscard]] std::vector<std::string> scaling_caveats(const cost::ScalingStudy& study);
 
-[[nodiscard]] std::string scaling_text(const cost::ScalingStudy& study, const TableStyle& style);
+/// Several series stand side by side first; of more than two nothing else follows, unless `all` is wanted.
+[[nodiscard]] std::string scaling_text(const cost::ScalingStudy& study, const TableStyle& style, bool all = false);
 [[nodiscard]] std::string scaling_markdown(const cost::ScalingStudy& study, const std::string& title);
 /// One line per point, with a head; RFC 4180.
 [[nodiscard]] std::string scaling_csv(const cost::ScalingStudy& study);

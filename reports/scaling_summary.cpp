@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/units.h"
 #include "reports/scaling.h"
@@ -89,13 +91,17 @@ Table side_by_side_table(const cost::ScalingStudy& study) {
   const bool priced = any([](const auto& p) { return usd_per_million(*p.best) > 0; });
   const bool runs = any([](const auto& p) { return p.run.has_value(); });
   Table table;
-  table.columns = {{"", Align::left}, {"devices"},   {"step"}, {samples ? "samples/s/GPU" : "tok/s/GPU"},
-                   {"MFU"},           {"efficiency"}};
-  if (priced) table.columns.push_back({samples ? "$/Msample" : "$/Mtok"});
-  if (runs)
-    for (const char* head : {"days", "$", "MWh"}) table.columns.push_back({head});
-  table.columns.push_back({"growth pays up to"});
-  table.columns.push_back({"plan", Align::left});
+  // What a terminal leaves out first.
+  enum Drop : int { kNever, kEfficiency, kPrice, kEnergy, kGrowth, kPlan };
+  table.columns = {{"", Align::left}, {"devices"}, {"step"}, {samples ? "samples/s/GPU" : "tok/s/GPU"}, {"MFU"}};
+  const auto add = [&](const char* head, Drop drop, Align align = Align::right) {
+    table.columns.push_back({.head = head, .align = align, .drop = drop});
+  };
+  add("efficiency", kEfficiency);
+  if (priced) add(samples ? "$/Msample" : "$/Mtok", kPrice);
+  if (runs) add("days", kNever), add("$", kPrice), add("MWh", kEnergy);
+  add("growth pays up to", kGrowth);
+  add("plan", kPlan, Align::left);
   for (std::size_t i = 0; i < study.series.size(); ++i) {
     const cost::ScalingSeries& series = study.series[i];
     const cost::ScalingPoint* point = largest(series);
@@ -118,6 +124,25 @@ Table side_by_side_table(const cost::ScalingStudy& study) {
     row.push_back(split_in_letters(point->best->spec));
   }
   table.notes = {"Each at its largest size with a plan. Efficiency is relative to its own smallest size."};
+  return table;
+}
+
+Table throughput_table(const cost::ScalingStudy& study) {
+  std::set<int> sizes;
+  for (const cost::ScalingSeries& series : study.series)
+    for (const cost::ScalingPoint& point : series.points) sizes.insert(point.devices);
+  Table table;
+  const bool samples = !study.series.empty() && study.series.front().samples;
+  table.title = samples ? "samples/s/GPU by devices" : "tok/s/GPU by devices";
+  table.columns = {{"", Align::left}};
+  for (const int devices : sizes) table.columns.push_back({count_text(devices)});
+  for (std::size_t i = 0; i < study.series.size(); ++i) {
+    std::map<int, std::string> at;
+    for (const cost::ScalingPoint& point : study.series[i].points)
+      if (point.best) at[point.devices] = number(point.tokens_per_s_per_device);
+    auto& row = table.rows.emplace_back(std::vector{series_name(study, i)});
+    for (const int devices : sizes) row.push_back(at.contains(devices) ? at[devices] : kUnknown);
+  }
   return table;
 }
 

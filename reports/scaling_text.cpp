@@ -83,6 +83,10 @@ std::vector<std::string> ways_text(const cost::ScalingStudy& study, const cost::
   return out;
 }
 
+void add_lines(std::string& out, const std::string& text, const TableStyle& style, std::size_t indent) {
+  out += wrapped(shown(text, style), style.width, indent) + "\n";
+}
+
 }  // namespace
 
 std::vector<std::string> growth_advice(const cost::ScalingStudy& study, const cost::ScalingSeries& series) {
@@ -135,21 +139,29 @@ std::vector<std::string> scaling_caveats(const cost::ScalingStudy& study) {
   return out;
 }
 
-std::string scaling_text(const cost::ScalingStudy& study, const TableStyle& style) {
+static void add_series(std::string& out, const cost::ScalingStudy& study, const cost::ScalingSeries& series,
+                       const TableStyle& style) {
+  if (!out.empty()) out += "\n";
+  const std::vector<std::string> heading = series_heading(series);
+  for (std::size_t i = 0; i < heading.size(); ++i)
+    out += wrapped(i == 0 ? bold(heading[i], style) : shown(heading[i], style), style.width, 2) + "\n";
+  for (const Table& table : series_tables(series)) out += "\n" + text_of(table, style);
+  const std::vector<std::string> advice = growth_advice(study, series);
+  if (!advice.empty()) out += "\n";
+  for (const std::string& line : advice) add_lines(out, "- " + line, style, 2);
+}
+
+std::string scaling_text(const cost::ScalingStudy& study, const TableStyle& style, bool all) {
+  constexpr std::size_t kWhole = 2;  // such as strong and weak scaling of one job
+  const bool several = study.series.size() > 1, brief = study.series.size() > kWhole && !all;
   std::string out;
-  const auto lines = [&](const std::string& text, std::size_t indent) {
-    out += wrapped(shown(text, style), style.width, indent) + "\n";
-  };
-  for (const cost::ScalingSeries& series : study.series) {
-    if (!out.empty()) out += "\n";
-    const std::vector<std::string> heading = series_heading(series);
-    for (std::size_t i = 0; i < heading.size(); ++i)
-      out += wrapped(i == 0 ? bold(heading[i], style) : shown(heading[i], style), style.width, 2) + "\n";
-    for (const Table& table : series_tables(series)) out += "\n" + text_of(table, style);
-    const std::vector<std::string> advice = growth_advice(study, series);
-    if (!advice.empty()) out += "\n";
-    for (const std::string& line : advice) lines("- " + line, 2);
+  const auto lines = [&](const std::string& text, std::size_t indent) { add_lines(out, text, style, indent); };
+  if (several) lines(bold(scaling_subtitle(study), style), 2), out += "\n" + text_of(side_by_side_table(study), style);
+  if (brief) {
+    out += "\n" + text_of(throughput_table(study), style) + "\n";
+    lines("Each series' sizes, causes, memory, costs and measured runs: --all, a page (-o FILE) or --json.", 0);
   }
+  for (std::size_t i = 0; !brief && i < study.series.size(); ++i) add_series(out, study, study.series[i], style);
   const std::vector<std::string> ways = run_advice(study);
   if (!ways.empty()) out += "\n";
   for (const std::string& line : ways) lines("- " + line, 2);
@@ -165,6 +177,7 @@ std::string scaling_markdown(const cost::ScalingStudy& study, const std::string&
     for (const std::string& line : all) out += "- " + markdown_text(line) + "\n";
   };
   list(run_advice(study));
+  if (study.series.size() > 1) out += "\n" + markdown_of(side_by_side_table(study));
   for (std::size_t i = 0; i < study.series.size(); ++i) {
     const cost::ScalingSeries& series = study.series[i];
     out += "\n## " + markdown_text(series_name(study, i, study.series.size() == 1)) + "\n";

@@ -51,10 +51,10 @@ endif()
 
 # The half of scripts/gpu-check that runs on a GPU machine, with fake programs; and what a rank's end does to the
 # other, on CPUs.
-add_test(NAME unit.gpu_check COMMAND ${gpu_dir}/check_test.py)
-set_tests_properties(unit.gpu_check PROPERTIES LABELS unit TIMEOUT 300)
+add_test(NAME thorough.gpu_check COMMAND ${gpu_dir}/check_test.py)
+set_tests_properties(thorough.gpu_check PROPERTIES LABELS thorough TIMEOUT 300)
 if(TARGET test_gpu)
-  set_tests_properties(unit.gpu_check PROPERTIES ENVIRONMENT ORRERY_TEST_GPU=$<TARGET_FILE:test_gpu>)
+  set_tests_properties(thorough.gpu_check PROPERTIES ENVIRONMENT ORRERY_TEST_GPU=$<TARGET_FILE:test_gpu>)
 endif()
 if(ORRERY_HAVE_WORKER)
   add_test(NAME mpi.lost_peer COMMAND ${gpu_dir}/check_test.py LostPeer)

@@ -16,6 +16,7 @@
 namespace orrery::reports {
 namespace scaling_test {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -44,6 +45,16 @@ std::size_t times_in(const std::string& text, const std::string& part) {
 TEST(ScalingText, FitsEightyColumns) {
   std::istringstream lines(scaling_text(several(), {true, false, 80}));
   for (std::string line; std::getline(lines, line);) EXPECT_LE(display_width(line), 80U) << line;
+}
+
+TEST(ScalingText, OfManySeriesComparesThemAndLeavesTheirCausesToAll) {
+  const std::string brief = scaling_text(several(), {true, false, 0});
+  const std::string all = scaling_text(several(), {true, false, 0}, true);
+  for (const std::string& text : {brief, all}) EXPECT_THAT(text, HasSubstr("growth pays up to"));
+  EXPECT_THAT(brief, AllOf(HasSubstr("--all"), HasSubstr("tok/s/GPU by devices"),
+                           Not(HasSubstr("Efficiency lost from size to size"))));
+  EXPECT_EQ(times_in(all, "Efficiency lost from size to size"), several().series.size());
+  EXPECT_THAT(scaling_text(sample::scaling(), {true, false, 0}), Not(HasSubstr("growth pays up to")));  // one alone
 }
 
 TEST(ScalingText, SaysWhereGrowthStopsPayingAndWhatItCosts) {

@@ -421,7 +421,8 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
   outcome.text = text_of(data, context.terminal.style);
   if (!data.runs.empty()) outcome.text += reports::runs_text(data.runs, context.terminal.style);
   if (study != nullptr)
-    outcome.text += (outcome.text.empty() ? "" : "\n") + reports::scaling_text(*study, context.terminal.style);
+    outcome.text +=
+        (outcome.text.empty() ? "" : "\n") + reports::scaling_text(*study, context.terminal.style, options.all);
   outcome.text += fmt::format("\n{} {}\n", context.outputs.wrote(), fs::absolute(options.output).string());
   return outcome;
 }

@@ -47,6 +47,7 @@ void add_scaling(Flags flags, ReportOptions& o) {
       .one_each()
       .needs(scaling)
       .value("FILE");
+  flags.flag("--all", o.all, "Every series in the terminal; else more than two are only compared").needs(scaling);
   flags.option("--format", o.format, "html, md, csv or json; default: by the file's ending, else html")
       .one_of({"html", "md", "csv", "json"})
       .value("html|md|csv|json");

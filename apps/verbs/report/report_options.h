@@ -23,6 +23,7 @@ struct ReportOptions {
   double deadline_days = 0;                      ///< of the run; 0: none
   std::optional<double> co2;                     ///< g/kWh; absent: the world's average
   std::vector<std::string> measured;             ///< files of measured rows to show beside the points
+  bool all = false;                              ///< every series in the terminal, however many
   std::string format;                            ///< of the output: html, md, csv, json; empty: by its ending
   FailureOptions failures;                       ///< of a whole run; its tokens are the run's length
   bool compute_optimal = false;                  ///< train on as many tokens as are best for the model

@@ -70,6 +70,18 @@ TEST(GpuMatmul, OfALibrarysOwnChoiceIsSlowerWhereTheDeviceSaysSo) {
   EXPECT_DOUBLE_EQ(rate(1, 1), rate(0, 1));
 }
 
+TEST(GpuMatmul, LosesLessToItsStackWhereArithmeticIsSlowerForEachByte) {
+  const clusters::Cluster cluster = clusters::testing::catalog("dgx-a100");  // fp32 19.5, tf32 156, bf16 312 TFLOP/s
+  Calibration c = defaults(cluster);
+  const DeviceRates all = device_rates(cluster, c);
+  c.set("stack.matmul_share", 0.8, "by hand");
+  const DeviceRates some = device_rates(cluster, c);
+  const auto share = [&](std::size_t i) { return some.matmul[i] / all.matmul[i]; };
+  EXPECT_DOUBLE_EQ(share(1), 0.8);
+  EXPECT_DOUBLE_EQ(share(4), 0.8) << "tf32: half as fast, twice the bytes";
+  EXPECT_DOUBLE_EQ(share(0), 1 / (1 + 0.25 * 2 * 19.5 / 312)) << "fp32, 16 times slower";
+}
+
 TEST(GpuMatmul, LosesByEachHalvingOfTheWidestLoadThatItsRowsAllow) {
   DeviceRates r = four_processors();
   r.narrow_load_loss = 0.5;

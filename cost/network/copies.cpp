@@ -48,8 +48,8 @@ HostRates host_rates(const clusters::Cluster& cluster, const Calibration& c) {
     rate(plan::Stream::to_nvme) = rate_of(cluster.nvme.write);
     rate(plan::Stream::from_nvme) = rate_of(cluster.nvme.read);
   }
-  out.memory =
-      cluster.host_memory.read.value * c.get("device.host.efficiency", 1) / std::max(1, cluster.devices_per_node);
+  out.memory = cluster.host_memory.read.value * c.get("device.host.efficiency", 1) * c.get("stack.host_share", 1) /
+               std::max(1, cluster.devices_per_node);
   return out;
 }
 

@@ -191,6 +191,8 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back(ranged(kZeroToOne, "stack.untuned",
                        "GPUs: 1: products run by the kernels that the library chooses itself; 0: by the best known; "
                        "default: 1"));
+  all.push_back({"stack.host_share", Unit::number, 0.01, 1, 0.5,
+                 "GPUs: rate of an optimizer on the host's cores over the best known one's (DeepSpeed's CPU-Adam)"});
   all.push_back({"stack.data_share", Unit::number, 0.01, 2, 0.5,
                  "GPUs: bandwidth of data-parallel collectives over that of the library alone"});
   all.push_back({"stack.latency_share", Unit::number, 0.01, 10, 0.5,

@@ -52,17 +52,20 @@ std::string as_real(const std::string& text, double low, double high) {
   return fmt::format("{} is not a number from {:g} to {:g}, such as 0.5 or 2e9", base::quoted(text), low, high);
 }
 
-/// What is wrong with a word that must be one of these, with the one that was probably meant.
-std::string none_of(const std::string& text, const std::vector<std::string>& words) {
+/// Makes the text the one of these words that it must be; else what is wrong, with the one that was probably meant.
+std::string none_of(std::string& text, const std::vector<std::string>& words) {
   if (std::find(words.begin(), words.end(), text) != words.end()) return {};
   const auto letters = [](std::string word) {  // "AllReduce" and "all-reduce" mean all_reduce
     std::erase_if(word, [](unsigned char c) { return std::isalnum(c) == 0; });
     std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
     return word;
   };
-  std::string near = base::did_you_mean(text, words);
   for (const std::string& word : words)
-    if (letters(word) == letters(text)) near = word;
+    if (letters(word) == letters(text)) {
+      text = word;
+      return {};
+    }
+  const std::string near = base::did_you_mean(text, words);
   return fmt::format("{} is not one of {}{}", base::quoted(text), fmt::join(words, ", "),
                      near.empty() ? "" : fmt::format("; did you mean `{}`?", near));
 }
@@ -95,7 +98,7 @@ Flag Flag::reals(double low, double high) {
 }
 
 Flag Flag::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::Validator([=](std::string& text) { return none_of(text, words); }, ""));
+  option_->transform(CLI::Validator([=](std::string& text) { return none_of(text, words); }, ""));
   return *this;
 }
 

@@ -140,8 +140,13 @@ base::Diagnostics Outputs::refused_folder(const std::string& path) const {
 base::Diagnostics Outputs::refused(const std::vector<OutputFile>& files, const std::vector<std::string>& inputs) const {
   base::Diagnostics found;
   std::error_code error;
-  for (const auto& [path, kind, any] : files) {
-    if (path.empty() || path == "-") continue;
+  for (const auto& [path, kind, any, stream] : files) {
+    if (path.empty() || (path == "-" && stream)) continue;
+    if (path == "-") {
+      found.push_back(refusal("U0006", path, "what this verb prints is on standard output, not the file",
+                              "name a file; --json prints the result for programs"));
+      continue;
+    }
     const fs::path target = fs::absolute(path, error).lexically_normal();
     if (fs::is_directory(target, error)) {
       found.push_back(refusal("U0006", path,

@@ -14,20 +14,21 @@ namespace orrery::apps {
 /// What a file is that Orrery writes. One replaces another of its kind only.
 enum class FileKind { plan, job, cluster, calibration, stack, intervals, page, trace, timeline, settings, model };
 
-/// A file that a verb will write; an empty path or `-` is none.
+/// A file that a verb will write; an empty path is none.
 struct OutputFile {
   std::string path;
   FileKind kind;
-  bool any = false;  ///< the user has asked to replace whatever is there, also what Orrery did not write
+  bool any = false;     ///< the user has asked to replace whatever is there, also what Orrery did not write
+  bool stream = false;  ///< the verb takes `-` as standard output; others refuse it
 };
 
 class Outputs {
  public:
   explicit Outputs(const CommonOptions& common) : force_(common.force), dry_run_(common.dry_run) {}
   /// The reasons why these files must not or cannot be written, found before any work is done: it is a folder, or lies
-  /// in one that cannot be written to (U0006), a folder outside the current one would have to be created (U0002), an
-  /// existing file is not Orrery's or of another kind (U0003), it is one of the `inputs` of the same command (U0004),
-  /// or it lies in the directory of a run (U0005). Empty: they may be written.
+  /// in one that cannot be written to, or is `-` where that is no stream (U0006), a folder outside the current one
+  /// would have to be created (U0002), an existing file is not Orrery's or of another kind (U0003), it is one of the
+  /// `inputs` of the same command (U0004), or it lies in the directory of a run (U0005). Empty: they may be written.
   [[nodiscard]] base::Diagnostics refused(const std::vector<OutputFile>& files,
                                           const std::vector<std::string>& inputs) const;
   /// U0002 alone, for a directory that will be made.

@@ -93,6 +93,16 @@ LinkClass inter_of(const Cluster& cluster) {
           Seconds{2 * (device_side + links * node.pcie_latency.value + memory + node.nic_latency.value)}};
 }
 
+/// What a node's devices are joined by: NVLink if any of them has one, else PCIe.
+const char* kind_within(const Cluster& cluster) {
+  if (cluster.device().kind == DeviceKind::cpu) return "shared-memory";
+  const Graph& graph = cluster.graph;
+  const auto edges = boost::edges(graph);
+  const bool linked =
+      std::any_of(edges.first, edges.second, [&](const auto& edge) { return graph[edge].kind == LinkKind::nvlink; });
+  return linked || cluster.devices_per_node == 1 ? "nvlink" : "pcie";
+}
+
 }  // namespace
 
 void describe(Cluster& cluster) {
@@ -110,14 +120,13 @@ void describe(Cluster& cluster) {
 void summarize(Cluster& cluster) {
   const int per_node = cluster.devices_per_node;
   const double endless = std::numeric_limits<double>::max();
-  cluster.intra = {"nvlink", BytesPerSecond{endless}, Seconds{0}};
+  cluster.intra = {kind_within(cluster), BytesPerSecond{endless}, Seconds{0}};
   for (int d = 0; d < per_node && per_node > 1; ++d) {
     const int next = (d + 1) % per_node;
     cluster.intra.bandwidth = std::min(cluster.intra.bandwidth, bottleneck(cluster, d, next));
     cluster.intra.latency = std::max(cluster.intra.latency, latency(cluster, d, next));
   }
   if (per_node == 1) cluster.intra.bandwidth = cluster.device().memory_bandwidth;
-  if (cluster.device().kind == DeviceKind::cpu) cluster.intra.name = "shared-memory";
   cluster.inter = {};
   const Graph& graph = cluster.graph;
   double leaving = 0;

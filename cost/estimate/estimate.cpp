@@ -569,18 +569,23 @@ StageMemory Estimator::memory(const plan::Plan& plan, plan::StageId stage, Memor
   return impl_->memory(plan, stage, question);
 }
 
-bool Estimator::fits_beside(const plan::Plan& plan) {
-  if (!plan.spec().offload.any()) return true;
-  const clusters::Cluster& cluster = impl_->pricing->cluster();
-  const auto fits = [&](double rank, base::Bytes capacity) {
-    const int ranks = std::min(cluster.devices_per_node, plan.spec().mesh.ranks());
-    return capacity.value == 0 || rank * ranks <= capacity.value;
-  };
+NodeMemory Estimator::beside(const plan::Plan& plan) {
+  NodeMemory out;
+  if (!plan.spec().offload.any()) return out;
+  const int ranks = std::min(impl_->pricing->cluster().devices_per_node, plan.spec().mesh.ranks());
   for (const plan::StageId stage : plan.spec().mesh.stages()) {
     const StageMemory m = memory(plan, stage);
-    if (!fits(m.host, cluster.host_memory.capacity) || !fits(m.nvme, cluster.nvme.capacity)) return false;
+    out.host = std::max(out.host, m.host * ranks);
+    out.nvme = std::max(out.nvme, m.nvme * ranks);
   }
-  return true;
+  return out;
+}
+
+bool Estimator::fits_beside(const plan::Plan& plan) {
+  const NodeMemory needed = beside(plan);
+  const clusters::Cluster& cluster = impl_->pricing->cluster();
+  const auto fits = [](double bytes, base::Bytes capacity) { return capacity.value == 0 || bytes <= capacity.value; };
+  return fits(needed.host, cluster.host_memory.capacity) && fits(needed.nvme, cluster.nvme.capacity);
 }
 
 }  // namespace orrery::cost

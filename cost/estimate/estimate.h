@@ -49,6 +49,11 @@ class Lock {
 class LayerStore;
 [[nodiscard]] std::shared_ptr<LayerStore> make_layer_store(std::unique_ptr<Lock> lock = nullptr);
 
+/// Bytes that the ranks of a node keep beside their devices.
+struct NodeMemory {
+  double host = 0, nvme = 0;
+};
+
 class Estimator {
  public:
   /// `pricing` must outlive the estimator. Not thread-safe (it memoises). `links`: prices of messages of a stage's
@@ -80,8 +85,9 @@ class Estimator {
   /// An upper bound, from the same layers; infinite where that is not known.
   [[nodiscard]] double most_memory(const plan::Plan& plan);
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, plan::StageId stage, MemoryQuestion question = {});
-  /// Whether what a node's ranks offload fits its host memory and its drives, as far as the cluster states their
-  /// capacity.
+  /// What a node's ranks offload, on the stage that offloads most.
+  [[nodiscard]] NodeMemory beside(const plan::Plan& plan);
+  /// Whether that fits the node's host memory and its drives, as far as the cluster states their capacity.
   [[nodiscard]] bool fits_beside(const plan::Plan& plan);
   /// For every stage: the memory that its device holds.
   [[nodiscard]] std::vector<MemoryRow> memory(const plan::Plan& plan);

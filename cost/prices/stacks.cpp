@@ -82,11 +82,12 @@ std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec
   std::vector<std::string> out;
   const auto stage = static_cast<std::size_t>(std::max(0, spec.states.zero_stage));
   const bool stood_for = stage < named.by_zero.size() && !named.by_zero.at(stage).empty();
-  const bool partitions = stood_for || has(can.zero_stages, spec.states.zero_stage);
-  if (!partitions)
+  const bool alone = has(can.zero_stages, spec.states.zero_stage);
+  const bool piped = has(can.pipelined_zero_stages, spec.states.zero_stage);
+  const bool in_pipeline = spec.mesh.pipeline > 1;
+  if (!stood_for && !alone && !(in_pipeline && piped))
     out.push_back(fmt::format("ZeRO {}", spec.states.zero_stage));
-  else if (spec.mesh.pipeline > 1 && has(can.zero_stages, spec.states.zero_stage) &&
-           !has(can.pipelined_zero_stages, spec.states.zero_stage))
+  else if (in_pipeline && alone && !piped)
     out.push_back(fmt::format("ZeRO {} in a pipeline", spec.states.zero_stage));
   const auto add = [&](bool lacks, const char* what) {
     if (lacks) out.emplace_back(what);

@@ -114,6 +114,28 @@ std::vector<std::string> relaxations(const Model& model, const Cluster& cluster,
   return out;
 }
 
+/// What the plans nearest to fitting need, and what would hold them.
+void say_needs(const Cluster& cluster, double capacity, const cost::Room& asked, const NearMisses& misses,
+               std::vector<std::string>& needs, std::vector<std::string>& remedies) {
+  const auto text = [](double bytes) { return base::human(base::Bytes{bytes}); };
+  if (const NearMiss& device = misses.device; std::isfinite(device.memory)) {
+    needs.push_back(fmt::format("the plan that needs the least memory, {}, needs {} of a device's {}",
+                                plan::describe(device.spec), text(device.memory), text(capacity)));
+    const double surely = device.memory * capacity / asked.of(device.spec);
+    const bool more = cluster->inter.bandwidth.value > 0 || cluster->size() < cluster->devices_per_node;
+    remedies.push_back(fmt::format("devices with {} each{} would do; a shorter sequence may do too", text(surely),
+                                   more ? ", or more devices," : ""));
+  }
+  const auto beside = [&](const NearMiss& miss, base::Bytes has, const char* what) {
+    if (!std::isfinite(miss.memory)) return;
+    needs.push_back(fmt::format("{} fits the devices, but offloads {} to a node's {} of {}", plan::describe(miss.spec),
+                                text(miss.memory), what, base::human(has)));
+    remedies.push_back(fmt::format("{} of {} a node would do", what, text(miss.memory)));
+  };
+  beside(misses.host, cluster->host_memory.capacity, "host memory");
+  beside(misses.nvme, cluster->nvme.capacity, "drives");
+}
+
 }  // namespace
 
 std::optional<std::string> most_frequent(const std::map<std::string, std::int64_t>& rejected) {
@@ -123,8 +145,8 @@ std::optional<std::string> most_frequent(const std::map<std::string, std::int64_
 }
 
 std::vector<std::string> nearest(const Model& model, const Cluster& cluster, const plan::Job& job,
-                                 const cost::Prices& prices, double capacity, const NearMiss& miss,
-                                 const std::map<std::string, std::int64_t>& rejected) {
+                                 const cost::Prices& prices, double capacity, const cost::Room& asked,
+                                 const NearMisses& misses, const std::map<std::string, std::int64_t>& rejected) {
   std::vector<std::string> out;
   if (model->positions == models::Positions::learned && job.sequence > model->max_sequence) {
     plan::Job shorter = job;
@@ -135,16 +157,11 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
                            model->max_sequence)
              : fmt::format("the model has {} positions: a longer sequence needs another model", model->max_sequence)};
   }
-  if (std::isfinite(miss.memory)) {
-    out.push_back(fmt::format("the plan that needs the least memory, {}, needs {} of a device's {}",
-                              plan::describe(miss.spec), base::human(base::Bytes{miss.memory}),
-                              base::human(base::Bytes{capacity})));
-  }
+  std::vector<std::string> remedies;
+  say_needs(cluster, capacity, asked, misses, out, remedies);
+  const std::size_t said = out.size();
   for (std::string& line : relaxations(model, cluster, job, prices, capacity)) out.push_back(std::move(line));
-  if (std::isfinite(miss.memory) && out.size() == 1) {
-    out.push_back(fmt::format("devices with {} each, or more devices, would do; a shorter sequence may do too",
-                              base::human(base::Bytes{miss.memory})));
-  }
+  if (out.size() == said) out.insert(out.end(), remedies.begin(), remedies.end());
   if (out.empty()) out = relaxed_pairs(model, cluster, job, prices, capacity);
   if (!out.empty()) return out;
   const auto most = most_frequent(rejected);

@@ -114,10 +114,11 @@ struct Broken {
   }
 };
 
-/// Whether the search itself may recompute only some blocks: if the job leaves it open, and time counts.
-bool may_recompute_some(const plan::Job& job) {
+/// Whether the search itself may recompute only some blocks: if the job leaves it open, the software can, and time
+/// counts.
+bool may_recompute_some(const plan::Job& job, const cost::Stack& stack) {
   const std::vector<plan::Recompute>& named = job.bounds.recomputation.what;
-  return !job.bounds.recomputation.layers && job.objective != plan::Objective::memory &&
+  return stack.can.recompute_layers && !job.bounds.recomputation.layers && job.objective != plan::Objective::memory &&
          (named.empty() || std::find(named.begin(), named.end(), plan::Recompute::none) != named.end());
 }
 
@@ -164,10 +165,10 @@ class Estimating {
       return std::tie(a.memory, a.index) < std::tie(b.memory, b.index);
     });
     for (const Fitting& one : too_large) {
-      if (one.memory > miss.memory) return;
+      if (one.memory > misses.device.memory) return;
       plan::Plan made = plan::make_plan(model_, cluster_, space_[one.index]).value();
       const double memory = memory_of(one.index, made);
-      miss.consider(memory, one.index, made.spec());
+      if (estimator(made.spec()).fits_beside(made)) misses.device.consider(memory, one.index, made.spec());
     }
   }
 
@@ -178,7 +179,7 @@ class Estimating {
   std::map<const plan::Rule*, Broken> broken;
   std::int64_t evaluated = 0;
   double fastest = 0;  ///< step time; 0: none yet
-  NearMiss miss;
+  NearMisses misses;
   std::vector<Fitting> too_large;  ///< by a bound, which `memory` is
 
  private:
@@ -213,11 +214,17 @@ class Estimating {
     if (memory > room) {
       ++rejected[memory > room_.capacity() ? kMemory : kUncertain];
       smaller_.needs(i, memory);
-      miss.consider(memory, i, made->spec());
+      if (estimator.fits_beside(*made)) misses.device.consider(memory, i, made->spec());
       return;
     }
     if (!estimator.fits_beside(*made)) {
       ++rejected[kBeside];
+      const cost::NodeMemory needed = estimator.beside(*made);
+      const double host = cluster_->host_memory.capacity.value;
+      if (host > 0 && needed.host > host)
+        misses.host.consider(needed.host, i, made->spec());
+      else
+        misses.nvme.consider(needed.nvme, i, made->spec());
       return;
     }
     ++feasible_;
@@ -441,7 +448,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   std::sort(fitting.begin(), fitting.end());
   // Those of which fewer blocks may be recomputed, by bounds that no thread's progress changes.
   std::vector<Fitting> whole_blocks;
-  if (may_recompute_some(job))
+  if (may_recompute_some(job, prices.stacks().named()))
     std::ranges::copy_if(fitting, std::back_inserter(whole_blocks), [&](const Fitting& one) {
       return space[one.index].recomputation.what == plan::Recompute::full;
     });
@@ -451,14 +458,14 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   const bool early = stopped();
   share(early ? std::min(kPiece, fitting.size()) : fitting.size(), kPiece, early ? nullptr : options.stop);
   result.feasible = feasible;
-  NearMiss miss;
+  NearMisses misses;
   std::map<const plan::Rule*, Broken> broken;
   for (const auto& worker : workers) {
     result.evaluated += worker->evaluated;
     for (const auto& [reason, count] : worker->rejected) result.rejected[reason] += count;
     for (const auto& [rule, one] : worker->broken) broken[rule].add(one);
     if (feasible == 0 && !room.holds_back()) worker->look_for_nearer();
-    miss.consider(worker->miss);
+    misses.consider(worker->misses);
     if (worker->fastest > 0 && (progress.best_step_time_s == 0 || worker->fastest < progress.best_step_time_s))
       progress.best_step_time_s = worker->fastest;
   }
@@ -505,8 +512,10 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   if (result.candidates == 0) result.obstacle = mesh_obstacle(job.bounds, cluster->size());
   if (const auto most = most_frequent(result.rejected); result.obstacle.empty() && result.evaluated == 0 && most)
     result.obstacle = said.at(*most);
-  if (result.feasible == 0 && !room.holds_back())
-    result.nearest = nearest(model, cluster, job, prices, room.capacity(), miss, result.rejected);
+  if (result.feasible == 0 && !room.holds_back()) {
+    const cost::Room asked(*cluster, *model, prices, options.memory_fraction, job.fits_probability);
+    result.nearest = nearest(model, cluster, job, prices, room.capacity(), asked, misses, result.rejected);
+  }
   if (options.now) result.seconds = options.now() - began;
   return result;
 }

@@ -192,6 +192,17 @@ TEST(Outputs, WhatOrreryDidNotWriteStaysUnlessForced) {
   EXPECT_EQ(orrery({"plan", kTiny, "-o", scratch.file("empty.yaml", "")}).exit_code, 0);
 }
 
+TEST(Outputs, StandardOutputIsNoFileWhereAVerbPrintsOnIt) {
+  const Scratch scratch;
+  const Where here{scratch.path(), {}, {}};
+  const std::string job = fs::path(ORRERY_SOURCE_DIR) / kTiny;
+  const Ran ran = orrery({"plan", job, "-o", "-"}, here);
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, AllOf(HasSubstr("error[U0006]"), HasSubstr("name a file")));
+  EXPECT_FALSE(fs::exists(scratch.path() / "-"));
+  EXPECT_THAT(orrery({"init", "-o", "-"}, here).out, HasSubstr("model:")) << "a verb that takes it";
+}
+
 TEST(Outputs, AFolderIsNoFileAndIsRefusedBeforeTheSearch) {
   const Scratch scratch;
   const Ran ran = orrery({"plan", kTiny, "-o", scratch.path().string(), "--force"});

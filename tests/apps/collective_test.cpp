@@ -37,6 +37,23 @@ TEST(Collective, TakesPartOfAClusterAndAForcedAlgorithm) {
   EXPECT_THAT(orrery({"collective", "localhost-2", "--op", "send"}).out, ::testing::HasSubstr("MPI"));
 }
 
+TEST(Collective, RefusesAnAlgorithmThatTheLibraryCannotRunHere) {
+  for (const char* algorithm : {"foo", "pairwise"}) {
+    const Ran ran = orrery({"collective", "hgx-h100", "--nodes", "2", "--sizes", "1GiB", "--algorithm", algorithm});
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.err, ::testing::HasSubstr("it takes nvls-tree here"));
+  }
+}
+
+TEST(Collective, TakesTheNamesOfOperationsAsTablesWriteThem) {
+  const auto rows = [](const char* op) {
+    return orrery({"collective", "hgx-h100", "--op", op, "--sizes", "1MiB", "--json"}).result();
+  };
+  EXPECT_EQ(rows("all-gather"), rows("all_gather"));
+  EXPECT_EQ(rows("AllGather"), rows("all_gather"));
+  EXPECT_EQ(orrery({"collective", "hgx-h100", "--op", "gather"}).exit_code, 2);
+}
+
 TEST(Collective, ComparesWithWhatWasMeasured) {
   const Scratch scratch;
   const std::string file = scratch.file("rows.yaml",

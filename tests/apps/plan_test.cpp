@@ -402,6 +402,22 @@ TEST(Explain, ComparesTwoPlans) {
   EXPECT_THAT(orrery({"explain", a, "--vs", b}).out, HasSubstr("recompute"));
 }
 
+TEST(Explain, SaysWhereTwoPlansAreNotTheSameWork) {
+  const Scratch scratch;
+  const auto plan = [&](const char* name, const char* job) {
+    const std::string file = (scratch.path() / (std::string(name) + ".yaml")).string();
+    EXPECT_EQ(orrery({"plan", scratch.file(std::string(name) + "-job.yaml", job), "-o", file}).exit_code, 0);
+    return file;
+  };
+  const std::string a = plan("a", "model: gpt2-124m\ncluster: hgx-h100\nbatch: 64\nsequence: 1024\n"),
+                    b = plan("b", "model: gpt2-355m\ncluster: dgx-a100\nbatch: 128\nsequence: 1024\n");
+  const std::string said = orrery({"explain", a, "--vs", b}).out;
+  EXPECT_THAT(said, HasSubstr("Different models: gpt2-124m beside gpt2-355m"));
+  EXPECT_THAT(said, HasSubstr("Different clusters: hgx-h100 beside dgx-a100"));
+  EXPECT_THAT(said, HasSubstr("tokens beside"));
+  EXPECT_THAT(orrery({"explain", a, "--vs", a}).out, testing::Not(HasSubstr(" beside ")));
+}
+
 TEST(Explain, SaysWhatFillsADeviceThatIsTooSmall) {
   const Scratch scratch;
   std::string text = text_of(plan_file(scratch, "plan", "{data: 2}"));

@@ -118,6 +118,11 @@ Outcome predict(const CollectiveOptions& options, const Context& context,
   json rows = json::array();
   for (const double bytes : *sizes) {
     const cost::CollectivePrice price = library(base::Bytes{bytes}, members);
+    if (!options.replay && !options.algorithm.empty() && price.algorithm != options.algorithm)
+      return usage(
+          fmt::format("--algorithm: the library cannot run {} for {} of {} among these ranks",
+                      base::quoted(options.algorithm), options.operation, base::human(base::Bytes{bytes})),
+          fmt::format("it takes {} here; with --replay, algorithms that it lacks are timed too", price.algorithm));
     rows.push_back(row_json(bytes, ranks, operation, price.algorithm, price.protocol, price.time.value));
     const json& row = rows.back();
     table.rows.push_back({base::human(base::Bytes{bytes}), price.algorithm, price.protocol,

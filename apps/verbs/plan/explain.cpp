@@ -71,6 +71,7 @@ nlohmann::json json_of(const Explained& one, std::string& text, const reports::T
 std::string difference(double a, double b) {
   if (a == b) return "same";
   if (a == 0) return "new";
+  if (constexpr double kMany = 10; b > kMany * a) return fmt::format("{:.0f} times", b / a);
   return fmt::format("{:+.1f} %", 100 * (b - a) / a);
 }
 
@@ -94,6 +95,25 @@ reports::Table comparison(const Explained& a, const Explained& b) {
   const auto before = reports::parts_of(p.breakdown), after = reports::parts_of(q.breakdown);
   for (std::size_t i = 0; i < before.size(); ++i) row(before[i].name, before[i].seconds, after[i].seconds, seconds);
   return table;
+}
+
+/// What two plans do not have in common besides their splits, so that their steps are not the same work.
+std::vector<std::string> apart(const LoadedPlan& a, const LoadedPlan& b, const Explained& first,
+                               const Explained& second) {
+  std::vector<std::string> out;
+  const auto say = [&](const char* what, const std::string& one, const std::string& other) {
+    if (one != other) out.push_back(fmt::format("{}: {} beside {}.", what, one, other));
+  };
+  say("Different models", a.plan.model().name, b.plan.model().name);
+  say("Different clusters", a.plan.cluster().name, b.plan.cluster().name);
+  const auto tokens = [](const Explained& one) {
+    return base::human_count(one.prediction.tokens_per_s * one.prediction.step_time_s);
+  };
+  if (tokens(first) != tokens(second))
+    out.push_back(fmt::format("A step has {} tokens beside {}: {} and {} tokens per second.", tokens(first),
+                              tokens(second), base::human_count(first.prediction.tokens_per_s),
+                              base::human_count(second.prediction.tokens_per_s)));
+  return out;
 }
 
 Outcome run_explain(const ExplainOptions& options, const Context& context) {
@@ -156,6 +176,8 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
     outcome.text += "\n";
     tell(second, "versus");
     outcome.text += "\n" + reports::text_of(comparison(first, second), style);
+    for (const std::string& line : apart(*loaded, *other, first, second))
+      outcome.text += reports::wrapped(line, style.width) + "\n";
   }
   outcome.json = out.dump();
   return outcome;

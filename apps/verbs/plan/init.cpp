@@ -245,6 +245,10 @@ Outcome run_init(const InitOptions& given, const Context& context) {
     return usage("--dlrm describes a model, but --model names another", "use one of the two");
   const auto made = make(options, context);
   if (!made) return bad_input(made.error());
+  if (made->model.positions == models::Positions::learned && options.sequence > made->model.max_sequence)
+    return usage(
+        fmt::format("--sequence {}: {} has {} positions", options.sequence, made->model.name, made->model.max_sequence),
+        "a longer sequence needs another model");
   const auto cluster = load_cluster(context.catalog, named_cluster, {named_cluster, 0, 0, 1}, ".");
   if (!cluster) return bad_input(cluster.error());
   const std::string cluster_name = from_job(context.catalog, kClusters, named_cluster, options.output);
@@ -317,7 +321,7 @@ Verb init_verb() {
       .flags = add_init_flags,
       .run = run_init,
       .outputs = [](const InitOptions& o) -> std::vector<OutputFile> {
-        return {{o.output, FileKind::job, o.overwrite}};
+        return {{o.output, FileKind::job, o.overwrite, true}};
       },
   });
 }

@@ -447,7 +447,7 @@ Verb report_verb() {
       .flags = add_report_flags,
       .run = run_report,
       .outputs = [](const ReportOptions& o) -> std::vector<OutputFile> {
-        return {{output_of(o), FileKind::page}};
+        return {{.path = output_of(o), .kind = FileKind::page, .stream = true}};
       },
       .inputs = [](const ReportOptions& o) -> std::vector<std::string> {
         return all_of({o.inputs, o.held_out, {o.job}, o.scaling, o.measured, o.calibrations});

@@ -143,6 +143,22 @@ TEST(ImportPcieOnly, GpusMeetOverPcieAndSockets) {
   EXPECT_LT(bottleneck(cluster, 0, 2).value, 31e9);  // across sockets
 }
 
+TEST(ImportPcieOnly, IsNoNvlinkWhereTheNodeIsWrittenLinkByLink) {
+  const std::string text =
+      "\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\n"
+      "GPU0\t X \tPIX\tSYS\tSYS\tSYS\t0-15\t0\n"
+      "GPU1\tPIX\t X \tSYS\tSYS\tSYS\t0-15\t0\n"
+      "GPU2\tSYS\tSYS\t X \tPIX\tNODE\t16-31\t1\n"
+      "GPU3\tSYS\tSYS\tPIX\t X \tNODE\t16-31\t1\n"
+      "NIC0\tSYS\tSYS\tNODE\tNODE\t X \n";
+  ImportOptions options = with_device("l40s-48gb");
+  options.nodes = 4, options.nic_bandwidth = base::BytesPerSecond{25e9 / 8};
+  const auto imported = import_texts({{"uneven.topo.txt", text}}, options);
+  ASSERT_TRUE(imported) << errors_of(imported);
+  EXPECT_FALSE(imported->cluster.shape) << "its NIC is at one socket";
+  EXPECT_EQ(imported->cluster.intra.name, "pcie") << "which collectives are priced by";
+}
+
 TEST(ImportPcieOnly, GpusAndNicsMaySitOnTheSocketsThemselves) {
   std::string text = "<system version=\"1\">\n";
   for (int s = 0; s < 2; ++s) {

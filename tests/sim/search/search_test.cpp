@@ -259,6 +259,40 @@ TEST(Search, SaysWhyNothingFitsAndWhatWould) {
   EXPECT_NE(all.find("plan.zero_stage"), std::string::npos) << all;
 }
 
+TEST(Search, SaysWhatANodeLacksWhereThePlanFitsTheDevices) {
+  auto cluster = std::make_shared<clusters::Cluster>(*testing::cluster("dgx-a100", 1));
+  cluster->host_memory.capacity = base::Bytes{64e9};
+  const cost::Pricing pricing(cluster, testing::stack("deepspeed"));
+  plan::Job job = tiny_job();
+  job.precision = models::DType::bf16, job.sequence = 1024;
+  job.bounds.offload.optimizer = job.bounds.offload.parameters = {plan::Space::host};
+  const auto said = [&] {
+    const cost::SearchResult r = search(testing::model("llama3-8b"), cluster, job, pricing, {});
+    EXPECT_TRUE(r.plans.empty());
+    return std::accumulate(r.nearest.begin(), r.nearest.end(), std::string());
+  };
+  EXPECT_NE(said().find("fits the devices, but offloads"), std::string::npos) << said();
+  EXPECT_NE(said().find("host memory of 1"), std::string::npos) << said();  // 8 billion parameters, 16 bytes each
+  EXPECT_EQ(said().find("more devices"), std::string::npos) << said();
+  cluster->host_memory.capacity = base::Bytes{512e9};
+  EXPECT_FALSE(search(testing::model("llama3-8b"), cluster, job, pricing, {}).plans.empty());
+}
+
+TEST(Search, RecomputesSomeBlocksOnlyWhereTheSoftwareCan) {
+  const auto cluster = testing::cluster("hgx-h100");
+  plan::Job job = tiny_job();
+  job.precision = models::DType::bf16, job.batch = 64, job.sequence = 4096;
+  job.bounds.mesh.data = {8};
+  const auto some = [&](const char* stack) {
+    const cost::Pricing pricing(cluster, testing::stack(stack));
+    const cost::SearchResult r = search(testing::model("llama3-8b"), cluster, job, pricing, {});
+    EXPECT_FALSE(r.plans.empty());
+    return std::ranges::any_of(r.plans, [](const auto& p) { return p.spec.recomputation.layers.has_value(); });
+  };
+  EXPECT_FALSE(some("deepspeed"));
+  EXPECT_TRUE(some("megatron-core"));
+}
+
 TEST(Search, SaysWhichTwoDegreesHaveToGiveWayTogether) {
   auto model = std::make_shared<models::Model>(*testing::model("tiny-gpt"));
   model->kv_heads = 1;

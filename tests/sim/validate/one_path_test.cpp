@@ -134,6 +134,17 @@ TEST(OnePath, ZeroThreeOfSoftwareWithoutItIsAnothers) {
   EXPECT_EQ(cost::beyond(stacks, spec), std::vector<std::string>{"ZeRO 2"});
 }
 
+TEST(OnePath, APipelineMayHaveZeroStagesOfItsOwn) {
+  const cost::Stacks stacks(testing::stack("torchtitan-2024"));
+  plan::PlanSpec spec;
+  spec.mesh.data = 4, spec.states.zero_stage = 1;
+  EXPECT_EQ(cost::beyond(stacks, spec), std::vector<std::string>{"ZeRO 1"});
+  spec.mesh.pipeline = 2;
+  EXPECT_TRUE(cost::beyond(stacks, spec).empty()) << "FSDP2 in a pipeline keeps what it has gathered";
+  spec.states.zero_stage = 3;
+  EXPECT_EQ(cost::beyond(stacks, spec), std::vector<std::string>{"ZeRO 3 in a pipeline"});
+}
+
 TEST(OnePath, TheSearchKeepsWithinWhatTheSoftwareCanDo) {
   plan::Job job;
   job.batch = 64, job.sequence = 1024, job.precision = models::DType::bf16;

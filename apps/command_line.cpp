@@ -75,11 +75,12 @@ class WrappedHelp : public CLI::Formatter {
 void add_common(CLI::App& app, CommonOptions& common) {
   static const std::map<std::string, Colour> colours{
       {"auto", Colour::automatic}, {"always", Colour::always}, {"never", Colour::never}};
+  const auto colour_of = [&common](const std::string& word) { common.colour = colours.at(word); };
   app.add_flag("--json", common.json, "One JSON object on stdout and nothing else");
   app.add_flag("--quiet", common.quiet, "No progress on stderr");
-  app.add_option("--color", common.colour, "auto, always or never")
-      ->transform(CLI::CheckedTransformer(colours))
-      ->option_text("WHEN");
+  Flag(*app.add_option_function<std::string>("--color", colour_of, "auto, always or never"))
+      .one_of({"auto", "always", "never"})
+      .value("WHEN");
   app.add_option("--catalog", common.catalogs, "Folder with further models, clusters and stacks; may be repeated")
       ->allow_extra_args(false)
       ->option_text("DIR");
@@ -98,9 +99,7 @@ void add_helping(CLI::App& app, Asked& asked) {
   CLI::App* completion =
       app.add_subcommand("completion", "Write a script that makes a shell complete verbs and flags")->group(kVerbs);
   completion->footer(footer_of(kCompletionExamples));
-  completion->add_option("SHELL", asked.shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  Flag(*completion->add_option("SHELL", asked.shell, "bash, zsh or fish")).required().one_of({"bash", "zsh", "fish"});
 }
 
 /// Adds all verbs; the flags only of those that are among the words, or of all for `help` and `completion`.

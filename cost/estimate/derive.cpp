@@ -33,9 +33,9 @@ std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
     row.host = m.host;
     row.nvme = m.nvme;
     row.by_purpose = {
-        {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
-        {"activations", m.activations}, {"workspace", m.workspace}, {"communication", m.communication},
-        {"scalars", m.input},           {"software", m.software}};
+        {"parameters", m.parameters},   {"gradients", m.gradients},         {"optimizer_states", m.optimizer_states},
+        {"activations", m.activations}, {"workspace", m.workspace},         {"communication", m.communication},
+        {"scalars", m.input},           {"fragmentation", m.fragmentation}, {"software", m.software}};
     std::erase_if(row.by_purpose, [](const auto& entry) { return entry.second == 0; });
     rows.push_back(std::move(row));
   }

@@ -18,10 +18,11 @@ namespace orrery::cost {
 /// Bytes of a stage's worst rank at the moment of its peak, by purpose.
 struct StageMemory {
   double parameters = 0, gradients = 0, optimizer_states = 0, activations = 0, workspace = 0, communication = 0;
-  double input = 0, software = 0;
+  double input = 0, fragmentation = 0, software = 0;
   double host = 0, nvme = 0;  ///< other memories, not in the total
   [[nodiscard]] double total() const {
-    return parameters + gradients + optimizer_states + activations + workspace + communication + input + software;
+    return parameters + gradients + optimizer_states + activations + workspace + communication + input + fragmentation +
+           software;
   }
 };
 

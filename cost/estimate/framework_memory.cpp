@@ -35,7 +35,7 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
   }
   const double lost = kind == MemoryKind::needed ? recipe.stuck : recipe.fragmentation;
   const double between = recipe.pipeline_fragmentation * m.activations * (1 - 1 / std::max(1.0, in_flight));
-  if (kind != MemoryKind::allocated) m.communication += lost * passes + between;
+  if (kind != MemoryKind::allocated) m.fragmentation += lost * passes + between;
 }
 
 }  // namespace orrery::cost

@@ -42,6 +42,7 @@ std::vector<std::size_t> series_of(const cost::ScalingStudy& study, const std::v
     };
     const auto point = std::find_if(series.points.begin(), series.points.end(), here);
     if (point != series.points.end() && series.sequence == spec.shape.sequence &&
+        models::size_of(spec.numerics.precision) == models::size_of(job.job.precision) &&
         measured.cluster->device().name == series.device && measured.cluster->nodes == point->nodes &&
         same_model(*measured.model, *job.model))
       out.push_back(i);

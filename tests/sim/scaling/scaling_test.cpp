@@ -274,6 +274,9 @@ TEST(ScalingMeasured, StandBesideThePointOfTheSameJobWhateverTheirPlan) {
   plan::PlanSpec another = other;
   another.shape.batch = 128;
   EXPECT_TRUE(series_of(study, {job}, {job.model.get(), cluster.get(), &another, "", 1, 1, false}).empty());
+  plan::PlanSpec narrower = other;
+  narrower.numerics.precision = models::DType::fp8;
+  EXPECT_TRUE(series_of(study, {job}, {job.model.get(), cluster.get(), &narrower, "", 1, 1, false}).empty());
   const auto medium = testing::model("gpt2-355m");
   EXPECT_TRUE(series_of(study, {job}, {medium.get(), cluster.get(), &other, "", 1, 1, false}).empty());
   const auto a100 = testing::cluster("dgx-a100", 8);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "base/units.h"
 #include "clusters/build.h"
 #include "clusters/read_parts.h"
 
@@ -106,6 +107,15 @@ void check_torus(const Cursor& root, const Cluster& cluster) {
 void check_node(const Cursor& root, const Cluster& cluster) {
   const NodeShape& node = cluster.shape->node;
   const bool pcie = node.pcie_bandwidth.value > 0;
+  const BytesPerSecond links = node.link_bandwidth * std::max(1, node.links);
+  const BytesPerSecond memory = cluster.device().memory_bandwidth;
+  if (node.fabric == NodeFabric::nvswitch && links.value > memory.value) {
+    place(root, {"node", "fabric", "link_bandwidth"})
+        .error("C04",
+               fmt::format("a device's {} links carry {}, more than its memory's {}", node.links, base::human(links),
+                           base::human(memory)),
+               "give the bandwidth of one link in one direction: 25 GB/s of NVLink 2 to 4, 50 GB/s of NVLink 5");
+  }
   if (node.fabric == NodeFabric::none && !pcie) {
     place(root, {"node", "fabric", "kind"}).error("C05", "nothing connects the devices of a node", "give 'pcie'");
   }

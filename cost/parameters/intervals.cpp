@@ -192,7 +192,9 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
         return fmt::format("from {} published runs of {}, {}: {}", rows_of(intervals, stack.name), stack.name,
                            unlike_text(intervals, stack.name, setting), range);
       return fmt::format("from {} published runs of {}: {}", rows_of(intervals, stack.name), stack.name, range);
-    case Basis::generic: return fmt::format("generic: no run of this software is known; treated as {}", stack.name);
+    case Basis::generic:
+      return stands_in ? fmt::format("generic: no run of this software is known; treated as {}", stack.name)
+                       : fmt::format("generic: {} has numbers of software like it, no run of its own", stack.name);
     case Basis::uncalibrated: return fmt::format("uncalibrated: Orrery has no run of {} to compare with", stack.name);
   }
   return {};

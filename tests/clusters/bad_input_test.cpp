@@ -60,6 +60,7 @@ TEST(BadInput, WrongUnitsAndSizesPointAtTheirPlace) {
       {"dgx-1v", "[6, 7, 2]", "[6, 6, 2]", "C04"},
       {"dgx-1v", "[6, 7, 2]", "[6]", "C04"},
       {"dgx-2", "boards: 2", "boards: 3", "C04"},
+      {"hgx-h100", "link_bandwidth: 25 GB/s", "link_bandwidth: 900 GB/s", "C04"},  // of all links together
       {"dgx-2", "capacity: 3.84 TB", "capacity: 3.84", "E0105"},
       {"selene", "pod_nodes: 140", "pod_nodes: 130", "C04"},
       {"selene", "oversubscription: 1", "oversubscription: 0.5", "E0105"},

@@ -165,6 +165,12 @@ struct Rows {
   [[nodiscard]] double capacity(const Case& one) const { return one.subject.pricing->cluster().device().memory.value; }
 };
 
+/// No step is faster: its model FLOPs at the devices' peak. 0: not known.
+double least_seconds(const Subject& one) {
+  const cost::Prediction p = cost::Estimator(one.model, *one.pricing).predict(one.plan);
+  return p.mfu * p.step_time_s;
+}
+
 Rows rows_of(const std::vector<Row>& rows, Library library, const cost::Stack& like,
              std::vector<cost::LeftOutRow>& left_out, std::size_t& used) {
   library.stand_in = like;
@@ -174,6 +180,14 @@ Rows rows_of(const std::vector<Row>& rows, Library library, const cost::Stack& l
   for (const Case& one : out.cases.ready) {
     const Row& row = out.row(one);
     const bool died = out.died(one);
+    if (const double least = least_seconds(one.subject); row.measured.seconds && *row.measured.seconds < least) {
+      left_out.push_back(
+          {row.setup.id, row.setup.source,
+           fmt::format("a step of {} is faster than the devices' peak, {}",
+                       base::human(base::Seconds{*row.measured.seconds}), base::human(base::Seconds{least})),
+           row.setup.line, false});
+      continue;
+    }
     if (row.measured.seconds && !died) out.timed.push_back(&one);
     if (row.measured.memory_bytes && !died) out.peaks.push_back(&one);
     const bool ran = row.measured.seconds || row.measured.memory_bytes;
@@ -245,7 +259,7 @@ double rounded(double value) {
 std::string source_of(const Fit& fit, std::size_t i, std::size_t rows, const std::string& like) {
   constexpr double kUntold = 0.9;
   return fit.narrowed(i) > kUntold
-             ? fmt::format("as in {}: the runs do not determine it", like)
+             ? fmt::format("about as in {}: the runs do not determine it", like)
              : fmt::format("fitted to {} around {}", base::count_of(static_cast<std::int64_t>(rows), "run"), like);
 }
 

@@ -107,6 +107,17 @@ TEST(FitRows, IsNotMovedFarByOneOutlier) {
   EXPECT_LT(fit.after.median, 0.04) << "of the others";
 }
 
+TEST(FitRows, LeavesOutAStepThatNoDeviceCanTake) {
+  std::vector<Row> rows = measured(other_stack());
+  rows[3].measured.seconds = 1e-3;
+  const cost::RowFit fit = fitted(rows);
+  ASSERT_EQ(fit.left_out.size(), 1U);
+  EXPECT_EQ(fit.left_out[0].id, rows[3].setup.id);
+  EXPECT_THAT(fit.left_out[0].reason, HasSubstr("faster than the devices' peak"));
+  EXPECT_EQ(fit.used, rows.size() - 1);
+  EXPECT_NEAR(number(fit, "stack.matmul_share"), 0.85, 0.05);
+}
+
 TEST(FitRows, LeavesWhatTheRunsDoNotTellWithItsFamily) {
   std::vector<Row> rows = measured(other_stack());
   rows.resize(1);  // one plan without tensor parallelism

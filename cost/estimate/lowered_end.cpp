@@ -40,7 +40,9 @@ double EndPart::copies() const {
 }
 
 EndProgram lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing, const StageGroups& groups) {
-  const plan::Schedule schedule = plan::lower_ends(plan, stage, lower_options(pricing.stack()));
+  plan::LowerOptions options = lower_options(pricing.stack());
+  options.shares_programs = true;
+  const plan::Schedule schedule = plan::lower_ends(plan, stage, options);
   const std::vector<Step>& steps = schedule.classes.front().blocks.back().steps;
   const std::size_t behind = first_behind_squares(steps);
   LoweredSteps writer(schedule, pricing, groups);

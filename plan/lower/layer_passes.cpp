@@ -58,7 +58,8 @@ struct LayerPasses::BackwardPass {
   void recompute(std::size_t i) {
     const StageLayer& layer = to.layers_[i];
     if (!layer.repeats.all) return;
-    to.steps_.run(layer, tensors, recomputed_parts(*layer.program, to.options_.recompute_whole_layer), Phase::recompute);
+    to.steps_.run(layer, tensors, recomputed_parts(*layer.program, to.options_.recompute_whole_layer),
+                  Phase::recompute);
   }
   void run(std::size_t i) {
     const StageLayer& layer = to.layers_[i];

@@ -46,7 +46,7 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
     for (const LayerBucket of : kLayerBuckets) {
       const bool table = of == LayerBucket::shared;
       if (c.in(of).elements == 0 || (table && std::exchange(shared, true))) continue;
-      out.push_back({shape_of(of, c, spec), table ? 1 : run.count, table ? tables : c.in(of).written, table});
+      out.push_back({shape_of(of, c, spec), table ? 1 : run.count, table ? tables : c.in(of).written});
     }
     if (c.in(LayerBucket::own).elements > 0 && c.in(LayerBucket::experts).elements > 0) out.back().alternates = true;
   }

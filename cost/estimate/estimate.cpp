@@ -97,6 +97,11 @@ struct Estimator::Impl {
   Lockstep lockstep(const plan::PlanSpec& spec) const {
     return {pricing, links.get(), spec.mesh.ranks_per_stage(), plan::axes_of(pricing->cluster(), spec)};
   }
+  StageGroups groups_of(const plan::Plan& plan, plan::StageId stage) const {
+    StageGroups groups = stage_groups(plan, stage);
+    groups.lockstep = lockstep(plan.spec());
+    return groups;
+  }
   double message(const plan::PlanSpec& spec, Bytes bytes, const std::vector<int>& group) const {
     return group.size() < 2 || bytes.value == 0
                ? 0
@@ -205,8 +210,7 @@ void Estimator::Impl::pass_alone(StageTimes& t) const {
 
 StageTimes Estimator::Impl::times(const plan::Plan& plan, plan::StageId stage, Streams streams) {
   const plan::PlanSpec& spec = plan.spec();
-  StageGroups groups = stage_groups(plan, stage);
-  groups.lockstep = lockstep(spec);
+  StageGroups groups = groups_of(plan, stage);
   const std::vector<double> mirrored = spec.stages.mirrors() ? values_by_stage(plan) : std::vector<double>{};
   groups.lockstep.mirrored = mirrored;
   StageTimes t;
@@ -313,8 +317,13 @@ MemoryRecipe Estimator::Impl::recipe_of(const plan::Plan& plan) const {
 }
 
 StageMemory Estimator::Impl::memory(const plan::Plan& plan, plan::StageId stage, MemoryQuestion question) {
+  std::shared_ptr<const EndProgram> end;
+  if (plan.spec().offload.states())
+    end = ends->lowered(plan, stage, buckets_of(layers->of(plan, stage, Asked::sized), plan.spec()),
+                        groups_of(plan, stage));
   return stage_memory(layers->chunks(plan, stage, Asked::sized), plan.spec(), stage, plan.micro_batches(),
-                      pricing->software_memory().value, {scratch, moves}, recipe_of(plan), question, one_copy());
+                      pricing->software_memory().value, end ? &end->memory : nullptr, {scratch, moves}, recipe_of(plan),
+                      question, one_copy());
 }
 
 /// Bytes of the stage that needs most, and which it is. `first_holds_most`: of stages with equal layers, the earliest.

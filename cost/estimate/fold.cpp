@@ -2,11 +2,9 @@
 #include "cost/estimate/fold.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/ensure.h"
-#include "models/operators/operators.h"
 #include "plan/outline/reduction.h"
 #include "plan/outline/turns.h"
 #include "plan/outline/update.h"
@@ -136,32 +134,23 @@ double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec
 
 namespace {
 
-/// Temporary memory of the step's end, from the first item that uses it to the last; and parameters that are fetched
-/// from another memory for their update.
+/// Temporary memory of the step's end, from the first item that uses it to the last.
 class Ending {
  public:
-  explicit Ending(const plan::PlanSpec& spec)
-      : prefetch_(spec.offload.prefetch),
-        fetches_(spec.offload.parameters != plan::Space::device && spec.offload.optimizer == plan::Space::device) {}
-
   /// One bucket's outline: its items of this part. Those of other buckets run in between. `own`: the bucket's number.
   void run(const Outline& outline, int part, std::size_t own) {
     for (const plan::Item& item : outline.items) {
       if (item.part != part) continue;
       now_ = block_.step(!item.is_message());
-      if (!item.is_message()) block_.run(now_, now_);
-      for (const int operand : {item.source, item.target}) use(outline, operand, own, true, false);
-      for (const models::Op& op : item.ops) {
-        for (const int operand : op.in) use(outline, operand, own, true, false);
-        for (std::size_t i = 0; i < op.out.size(); ++i) use(outline, op.out[i], own, !models::only_writes(op, i), true);
-      }
+      for (const int operand : {item.source, item.target}) use(outline, operand, own);
+      for (const models::Op& op : item.ops)
+        for (const std::vector<int>* operands : {&op.in, &op.out})
+          for (const int operand : *operands) use(outline, operand, own);
     }
   }
 
   [[nodiscard]] ScratchBytes bytes() {
-    for (const Life& life : lives_)
-      life.written ? block_.live_behind(life.first, life.last, life.bytes)
-                   : block_.live(life.first, life.last, life.bytes);
+    for (const Life& life : lives_) block_.live(life.first, life.last, life.bytes);
     return scratch_bytes({block_.take()});
   }
 
@@ -169,36 +158,27 @@ class Ending {
   static constexpr std::size_t kOfStage = ~std::size_t{0};
   struct Life {
     std::size_t own = 0;   ///< bucket, or kOfStage
-    std::size_t slot = 0;  ///< of the bucket's outline; of a stage or of parameters: its memory
+    std::size_t slot = 0;  ///< of the bucket's outline; of a stage: its memory
     int first = 0, last = 0;
     double bytes = 0;
-    bool written = false;  ///< leaves once it has been written: later uses fetch it anew
   };
 
-  void use(const Outline& outline, int operand, std::size_t own, bool reads, bool writes) {
+  void use(const Outline& outline, int operand, std::size_t own) {
     if (operand < 0) return;
     const plan::Slot& slot = outline.slot_of(operand);
     const bool shared = std::ranges::find(plan::kStageTemporaries, slot.memory) != std::end(plan::kStageTemporaries);
-    const bool values = slot.memory == Memory::parameters || slot.memory == Memory::parameter_shard;
-    if (!shared && slot.memory != Memory::temporary && !(values && fetches_)) return;
+    if (!shared && slot.memory != Memory::temporary) return;
     const std::size_t owner = shared ? kOfStage : own;
-    const auto place = shared || values
-                           ? kSlots + static_cast<std::size_t>(slot.memory)
-                           : static_cast<std::size_t>(outline.operands[static_cast<std::size_t>(operand)].slot);
-    for (auto life = lives_.rbegin(); life != lives_.rend(); ++life)
-      if (life->own == owner && life->slot == place) {
-        if (life->written && life->last != now_) break;
-        life->last = now_;
-        life->written = life->written || (values && writes);
-        return;
-      }
-    const int first = values && reads ? block_.fetched(block_.runs() - 1, prefetch_) : now_;
-    lives_.push_back({owner, place, first, now_, arena_bytes(slot.elements, slot.dtype), values && writes});
+    const auto place = shared ? static_cast<std::size_t>(slot.memory)
+                              : static_cast<std::size_t>(outline.operands[static_cast<std::size_t>(operand)].slot);
+    const auto known = std::find_if(lives_.rbegin(), lives_.rend(),
+                                    [&](const Life& life) { return life.own == owner && life.slot == place; });
+    if (known != lives_.rend())
+      known->last = now_;
+    else
+      lives_.push_back({owner, place, now_, now_, arena_bytes(slot.elements, slot.dtype)});
   }
 
-  static constexpr std::size_t kSlots = std::size_t{1} << 20;  ///< more than an outline ever has
-  int prefetch_;
-  bool fetches_;
   BlockLives block_;
   std::vector<Life> lives_;
   int now_ = 0;
@@ -229,11 +209,10 @@ std::vector<std::pair<std::size_t, std::size_t>> layers_of(const std::vector<Buc
 
 ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
   ScratchBytes most;
-  const bool elsewhere = spec.reduces_early() || spec.offload.optimizer != plan::Space::device;
-  if (elsewhere || !plan::reductions_need_memory(spec)) return most;
+  if (spec.reduces_early() || !plan::reductions_need_memory(spec)) return most;
   for (const bool low_rank : {false, true}) {
     if (low_rank ? !spec.low_rank() : spec.low_rank() && spec.plain_steps() == 0) continue;
-    Ending ending(spec);
+    Ending ending;
     std::vector<Outline> outlines;
     outlines.reserve(buckets.size());
     for (const BucketSize& b : buckets)
@@ -253,19 +232,14 @@ ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan:
 }
 
 ScratchBytes update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
-  const bool fetches = spec.offload.parameters != plan::Space::device && spec.offload.optimizer == plan::Space::device;
-  if (!fetches && !plan::updates_need_memory(spec)) return {};
+  if (!plan::updates_need_memory(spec)) return {};
+  constexpr std::int64_t kDistinct = 2;
   const plan::StageTotals totals = totals_of(buckets, spec);
-  // Values that a first round reads stay on the device until the last one has written them.
-  const bool stay = fetches && !plan::has_master(spec) && plan::update_rounds(spec) > 1;
-  const std::int64_t distinct = stay      ? std::numeric_limits<std::int64_t>::max()
-                                : fetches ? spec.offload.prefetch + 3
-                                          : 2;
-  Ending ending(spec);
+  Ending ending;
   for (int round = 0; round < plan::update_rounds(spec); ++round) {
     std::size_t number = 0;
     for (const BucketSize& b : buckets)
-      for (std::int64_t k = 0; k < std::min(b.count, distinct); ++k, ++number)
+      for (std::int64_t k = 0; k < std::min(b.count, kDistinct); ++k, ++number)
         ending.run(plan::update_of(b, totals, spec, round, number == 0), 0, number);
     ending.run(plan::agreement_of(totals, spec, round), 0, number);
   }

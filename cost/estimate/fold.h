@@ -58,7 +58,7 @@ class Fold {
 /// Bytes of a stage's factors (Adafactor).
 [[nodiscard]] double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
 
-/// Temporary memory while a stage's gradients are reduced on the device after its passes.
+/// Temporary memory while a stage's gradients are reduced after its passes, where all is on the device.
 [[nodiscard]] ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
 /// The same while its parameters are updated and gathered.
 [[nodiscard]] ScratchBytes update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);

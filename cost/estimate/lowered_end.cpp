@@ -1,4 +1,4 @@
-// Lowered steps as those of a rank's clock.
+// Lowered steps as those of a rank's clock, and what lives while they run.
 #include "cost/estimate/lowered_end.h"
 
 #include <algorithm>
@@ -29,6 +29,19 @@ std::size_t first_behind_squares(const std::vector<Step>& steps) {
   return static_cast<std::size_t>(step - steps.begin());
 }
 
+EndMemory memory_of(const plan::RankClass& ends) {
+  EndMemory out;
+  for (const plan::Buffer& buffer : ends.buffers)
+    if (buffer.persistent && buffer.space != plan::Space::device)
+      (buffer.space == plan::Space::host ? out.host : out.nvme) +=
+          buffer.versions * arena_bytes(buffer.elements, buffer.dtype);
+  const plan::Block& block = ends.blocks.back();
+  out.staging = scratch_bytes({scratch_of(ends, block, plan::Space::host)}).packed;
+  out.device = scratch_of(ends, block, plan::Space::device);
+  out.alive = static_cast<double>(plan::most_alive(out.device));
+  return out;
+}
+
 }  // namespace
 
 double EndPart::copies() const {
@@ -40,8 +53,11 @@ double EndPart::copies() const {
 }
 
 EndProgram lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing, const StageGroups& groups) {
-  const plan::Schedule schedule = plan::lower_ends(plan, stage, lower_options(pricing.stack()));
-  const std::vector<Step>& steps = schedule.classes.front().blocks.back().steps;
+  plan::LowerOptions options = lower_options(pricing.stack());
+  options.shares_programs = true;
+  const plan::Schedule schedule = plan::lower_ends(plan, stage, options);
+  const plan::RankClass& ends = schedule.classes.front();
+  const std::vector<Step>& steps = ends.blocks.back().steps;
   const std::size_t behind = first_behind_squares(steps);
   LoweredSteps writer(schedule, pricing, groups);
   EndProgram out;
@@ -56,6 +72,7 @@ EndProgram lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricin
     return step.kind == PassStep::Kind::begin || step.kind == PassStep::Kind::after;
   };
   while (out.squared < out.steps.size() && begins(out.steps[out.squared])) ++out.squared;
+  out.memory = memory_of(ends);
   return out;
 }
 

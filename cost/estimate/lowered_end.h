@@ -1,12 +1,13 @@
 #pragma once
 /// The end of a step whose states or parameters live outside the device: its lowered block (plan::lower_ends), on the
-/// clocks of one rank. Which copies then wait for which messages and operators follows from the buffers that the steps
-/// use, so no outline says it. Private to cost/.
+/// clocks of one rank and in its memories. Which copies then wait for which messages and operators, and what is where
+/// meanwhile, follows from the buffers that the steps use, so no outline says it. Private to cost/.
 #include <array>
 #include <cstddef>
 #include <memory>
 #include <vector>
 
+#include "cost/estimate/block_lives.h"
 #include "cost/estimate/rank_clock.h"
 #include "cost/estimate/stage_groups.h"
 #include "cost/prices/pricing.h"
@@ -26,10 +27,19 @@ struct LoweredEnd {
   EndPart squared, updated;
 };
 
+/// Bytes outside the device, and what lives on it in this end alone.
+struct EndMemory {
+  double host = 0, nvme = 0;  ///< for the whole run
+  double staging = 0;         ///< of the host: what is on its way to or from files or the device
+  double alive = 0;           ///< of the device: the most at a time
+  std::vector<plan::ScratchBuffer> device = {};
+};
+
 struct EndProgram {
   std::vector<PassStep> steps;
   std::size_t squared = 0;  ///< how many of them do not wait for what the stages agree on
   std::size_t reach = 0;
+  EndMemory memory = {};
 };
 [[nodiscard]] EndProgram lowered_end(const plan::Plan& plan, plan::StageId stage, const Pricing& pricing,
                                      const StageGroups& groups);

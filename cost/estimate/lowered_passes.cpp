@@ -306,7 +306,8 @@ std::vector<std::int64_t> blocks_of(const FewLayers& few, const Layers& layers) 
 ChunkPrograms lowered_passes(const LoweredChunk& chunk, const std::vector<std::vector<LayerRun>>& chunks,
                              const PassSurroundings& around) {
   const plan::PlanSpec& spec = chunk.plan.spec();
-  const plan::LowerOptions options = lower_options(around.pricing.stack());
+  plan::LowerOptions options = lower_options(around.pricing.stack());
+  options.shares_programs = true;
   const auto number = static_cast<std::size_t>(chunk.chunk);
   for (const bool all : {false, true}) {
     plan::SomeLayers some;

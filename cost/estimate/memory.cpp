@@ -6,6 +6,7 @@
 
 #include "cost/estimate/fold.h"
 #include "cost/estimate/framework_memory.h"
+#include "cost/estimate/lowered_end.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/pass_lives.h"
 #include "cost/estimate/slabs.h"
@@ -208,11 +209,24 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
   }
 }
 
+/// What states and parameters need outside the device. Within passes, too, what is read from files passes through the
+/// host, one bucket ahead.
+void add_elsewhere(StageMemory& m, const EndMemory& end, const std::vector<BucketSize>& buckets,
+                   const plan::PlanSpec& spec) {
+  double staging = end.staging;
+  if (spec.offload.parameters == plan::Space::nvme)
+    for (const BucketSize& b : buckets)
+      staging = std::max(staging, 2 * arena_bytes(plan::zero_of(spec) == 3 ? b.shard : b.elements,
+                                                  plan::compute_dtype(spec.numerics.precision)));
+  m.host += end.host + staging;
+  m.nvme += end.nvme;
+}
+
 }  // namespace
 
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
-                         plan::StageId stage, std::int64_t micro_batches, double software, MemoryMemos memos,
-                         MemoryRecipe recipe, MemoryQuestion question, bool one_copy) {
+                         plan::StageId stage, std::int64_t micro_batches, double software, const EndMemory* elsewhere,
+                         MemoryMemos memos, MemoryRecipe recipe, MemoryQuestion question, bool one_copy) {
   recipe.gradients_beside = recipe.gradients_beside && !one_copy;
   std::vector<LayerRun> layers;
   for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
@@ -220,11 +234,11 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   Elements elements;
   const std::vector<BucketSize> buckets = buckets_of(layers, spec);
   add_states(m, elements, layers, buckets, spec, recipe, one_copy);
-  const bool ends = stage == plan::kFirstStage || stage == spec.head_stage();
-  const StatesElsewhere elsewhere = states_elsewhere(buckets, spec, ends && spec.head_stage() != plan::kFirstStage);
-  m.host += elsewhere.host;
-  m.nvme += elsewhere.nvme;
-  ScratchBytes scratch = larger(reduction_bytes(buckets, spec), update_bytes(buckets, spec));
+  ScratchBytes scratch;
+  if (elsewhere != nullptr)
+    add_elsewhere(m, *elsewhere, buckets, spec), scratch.alive = elsewhere->alive;
+  else
+    scratch = larger(reduction_bytes(buckets, spec), update_bytes(buckets, spec));
   std::vector<ChunkPlace> places;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     const std::vector<LayerRun>& chunk = chunks[static_cast<std::size_t>(c)];
@@ -235,7 +249,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       m.host += leaving_bytes(chunk, places.back().staying) *
                 static_cast<double>(most_in_flight(spec, stage, c, micro_batches, memos.moves));
     }
-    scratch = larger(scratch, memos.passes.of(chunk, spec, places.back(), !recipe.stated, elsewhere.finish));
+    scratch = larger(scratch, memos.passes.of(chunk, spec, places.back(), !recipe.stated, elsewhere));
   }
   add_slabs(m, chunks, layers, places, spec, micro_batches, recipe, question, memos.moves);
   // A framework allocates what it needs at the moment; a schedule has an arena.
@@ -304,7 +318,7 @@ double bound_of_stage(Bound bound, const std::vector<std::vector<LayerRun>>& one
       filled += rounding;
     }
     kept = std::min(kept, of_chunk);
-    m.workspace = std::max(m.workspace, most ? memos.passes.of(chunk, spec, place, false, {}).alive + filled
+    m.workspace = std::max(m.workspace, most ? memos.passes.of(chunk, spec, place, false, nullptr).alive + filled
                                              : memos.passes.of_rows(chunk, spec, place));
   }
   const std::int64_t micro_batches = spec.micro_batches();

@@ -16,7 +16,6 @@ namespace orrery::cost {
 struct BucketSize : plan::BucketShape {
   std::int64_t count = 1;   ///< equal buckets in a row
   bool written = false;     ///< its first pass can write gradients (plan/lower/write_first.h)
-  bool tied = false;        ///< the tied table's
   bool alternates = false;  ///< with the one before it: each layer has both
 };
 
@@ -36,8 +35,9 @@ struct LayerRun {
 [[nodiscard]] plan::BucketShape shape_of(LayerBucket of, const LayerCosts& layer, const plan::PlanSpec& spec);
 [[nodiscard]] plan::BucketShape frozen_shape_of(LayerBucket of, const LayerCosts& layer, const plan::PlanSpec& spec);
 
-class PassMemo;   // cost/estimate/pass_lives.h
-class MovesMemo;  // cost/estimate/stage_moves.h
+struct EndMemory;  // cost/estimate/lowered_end.h
+class PassMemo;    // cost/estimate/pass_lives.h
+class MovesMemo;   // cost/estimate/stage_moves.h
 
 /// What many plans share.
 struct MemoryMemos {
@@ -46,12 +46,12 @@ struct MemoryMemos {
 };
 
 /// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes outside the arena, counted only
-/// for MemoryKind::device. `one_copy`: parameters that train, and their gradients, exist in the compute dtype alone
-/// (stack.one_copy).
+/// for MemoryKind::device. `elsewhere`: of the step's end, if states or parameters live outside the device; else null.
+/// `one_copy`: parameters that train, and their gradients, exist in the compute dtype alone (stack.one_copy).
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                        plan::StageId stage, std::int64_t micro_batches, double software,
-                                       MemoryMemos memos, MemoryRecipe recipe = {}, MemoryQuestion question = {},
-                                       bool one_copy = false);
+                                       const EndMemory* elsewhere, MemoryMemos memos, MemoryRecipe recipe = {},
+                                       MemoryQuestion question = {}, bool one_copy = false);
 
 /// What each sequence of a micro-batch adds to a tensor's bytes at least, from those of a micro-batch of one: not what
 /// fills it up to the arena's alignment.

@@ -1,11 +1,10 @@
 #pragma once
-/// Plans that keep part of the model outside device memory, in closed form: what stays, and what the host
-/// holds. Matches the lowering in plan/lower/offload.h.
+/// Plans that keep activations outside device memory, in closed form: what stays, and what leaves. Matches the lowering
+/// in plan/lower/offload.h.
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "cost/estimate/block_lives.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/memory.h"
 #include "cost/estimate/stage_moves.h"
@@ -33,14 +32,5 @@ namespace orrery::cost {
 
 /// Bytes offloaded by all layers of a chunk except the `staying` blocks at its top.
 [[nodiscard]] double leaving_bytes(const std::vector<LayerRun>& layers, std::int64_t staying);
-
-/// Bytes outside the device that live for the whole run, and the bytes on the device that pass through it.
-struct StatesElsewhere {
-  double host = 0, nvme = 0;
-  std::vector<plan::ScratchBuffer> finish = {};  ///< on the device at the end of the step
-};
-/// `shares_table`: the stage sums its tied table's gradients with another stage.
-[[nodiscard]] StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
-                                               bool shares_table);
 
 }  // namespace orrery::cost

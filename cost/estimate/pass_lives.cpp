@@ -1,13 +1,15 @@
-/// Passes over layers: where each tensor, bucket and message begins and ends.
+/// Passes over layers, in the order of plan/outline/chunk_pass.h: where each tensor, bucket and message begins and
+/// ends.
 #include "cost/estimate/pass_lives.h"
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 
 #include "cost/estimate/fold.h"
+#include "cost/estimate/lowered_end.h"
 #include "cost/estimate/offload.h"
 #include "plan/lower/buckets.h"
+#include "plan/outline/chunk_pass.h"
 #include "plan/outline/reduction.h"
 
 namespace orrery::cost {
@@ -64,197 +66,47 @@ Layers few_of_many(const std::vector<LayerRun>& runs, const Setting& setting) {
   return out;
 }
 
-class PassesOverLayers {
- public:
-  PassesOverLayers(const Layers& layers, const Setting& setting)
+/// One pass while it is laid out: what passes over a chunk's layers have in common.
+class PassLives {
+ protected:
+  PassLives(const Layers& layers, const Setting& setting)
       : layers_(layers), s_(setting), spec_(setting.spec), leaving_(layers.size(), false) {
     std::int64_t staying = s_.place.staying;
     for (std::size_t k = layers_.size(); k-- > 0;)
       leaving_[k] = s_.activations_leave() && layers_[k]->kind == models::LayerKind::block && staying-- <= 0;
   }
 
-  [[nodiscard]] std::vector<plan::ScratchBuffer> forward() {
-    begin();
-    const bool receives = s_.receives(true) && !s_.messages_apart();
-    int made = 0;  // the place where the current layer's input was made
-    if (receives) made = block_->step(false);
-    const bool loads =
-        layers_.front()->kind == models::LayerKind::embedding || layers_.back()->kind == models::LayerKind::head;
-    if (loads) loaded_ = block_->step(true);
-    gather(0, false);
-    for (std::size_t k = 0; k < layers_.size(); ++k) {
-      const LayerCosts& layer = *layers_[k];
-      if (k + 1 < layers_.size()) gather(k + 1, false);
-      const std::vector<int> places = steps_of(layer.forward);
-      run_over(places, layer.forward);
-      use_parameters(layer, places);
-      for (const LifeId i : layer.lives.keys())
-        if (i != layer.y) live_in_forward(k, i, places, i == layer.x ? made : -1);
-      if (layer.y.exists())
-        made = places.empty() ? block_->last() : places[at(std::max(0, layer.lives[layer.y].forward.first))];
-      drop_gathered();
-    }
-    const LayerCosts& top = *layers_.back();
-    if (top.y.exists() && s_.sends(true) && !s_.messages_apart())
-      block_->live(made, block_->step(false), s_.bytes_of(top.lives[top.y]), true);
-    return block_->take();
-  }
+  using Places = std::vector<int>;  ///< of a pass's steps over a layer
+  /// The first and the last place where something is used; -1: nowhere.
+  struct Uses {
+    int first = -1, last = -1;
+  };
 
-  /// `last`: the pass in which gradients become whole, with the reductions that stand within it.
-  [[nodiscard]] std::vector<plan::ScratchBuffer> backward(bool last) {
-    begin();
-    ReductionLives reductions(*block_, s_.sums_on_host(), layers_.front()->reduced_beside);
-    const bool receives = s_.receives(false) && !s_.messages_apart();
-    int made = 0;  // where the current layer's output gradient was made
-    if (receives) made = block_->step(false);
-    double made_bytes = 0;
-    gather(layers_.size() - 1, true);
-    for (std::size_t k = layers_.size(); k-- > 0;) {
-      const LayerCosts& layer = *layers_[k];
-      if (k > 0) gather(k - 1, true);
-      const std::vector<int> again = recomputes(layer) ? steps_of(layer.recompute) : std::vector<int>{};
-      const std::vector<int> places =
-          last ? steps_with(layer, layer.backward, &Life::backward, reductions) : steps_that_zero(layer);
-      run_over_both(layer, again, places);
-      for (const LifeId i : layer.lives.keys()) live_in_backward(k, i, again, places);
-      if (layer.dy.exists()) {
-        const Life& dy = layer.lives[layer.dy];
-        const bool outlives = dy.weights.any() || (s_.messages_apart() && k + 1 == layers_.size());
-        if (!outlives)
-          block_->live(made, place_of(places, dy.backward.last), made_bytes > 0 ? made_bytes : s_.bytes_of(dy));
-      }
-      if (layer.dx.exists()) {
-        const Life& dx = layer.lives[layer.dx];
-        made = place_of(places, dx.backward.first);
-        made_bytes = s_.bytes_of(dx);
-      }
-      if (layer.backward_reads_parameters) use_parameters_in_backward(layer, again, places);
-      drop_gathered();
-      make_gradients(layer, places, reductions);
-    }
-    if (!last) reductions.finish();
-    if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx.exists())
-      block_->live(made, block_->step(false), made_bytes, !last);  // early reductions still compute after it
-    reductions.finish();
-    return block_->take();
-  }
-
-  /// The second half of a split backward: gradients of the weights.
-  [[nodiscard]] std::vector<plan::ScratchBuffer> weights(bool last) {
-    begin();
-    ReductionLives reductions(*block_, false, false);
-    for (std::size_t k = layers_.size(); k-- > 0;) {
-      const LayerCosts& layer = *layers_[k];
-      const std::vector<int> places =
-          last ? steps_with(layer, layer.weights, &Life::weights, reductions, k == 0) : steps_of(layer.weights);
-      run_over(places, layer.weights);
-      for (const LifeId i : layer.lives.keys()) {
-        const Life& life = layer.lives[i];
-        const bool comes_back = s_.activations_leave() && waits_for_weights(layer, i);
-        const bool within = life.weights.any() && (!life.forward.any() || life.dropped) && !life.backward.any() &&
-                            !life.recompute.any();
-        if (comes_back)
-          block_->live(fetched(), place_of(places, life.weights.last), s_.bytes_of(life));
-        else if (within)
-          block_->live(place_of(places, life.weights.first), place_of(places, life.weights.last), s_.bytes_of(life));
-      }
-    }
-    reductions.finish();
-    return block_->take();
-  }
-
- private:
   [[nodiscard]] static bool recomputes(const LayerCosts& layer) { return layer.recomputation == plan::Recompute::full; }
-
-  void begin() {
-    block_.emplace();
-    gathered_.clear();
-    loaded_ = -1;
-  }
-
-  /// The places of a pass's steps.
-  std::vector<int> steps_of(const Pass& pass) {
-    std::vector<int> places;
-    for (int s = 0; s < pass.steps; ++s) places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
+  /// The place of the message that brings the input, or the begin of the block.
+  int receive(bool forward) { return s_.receives(forward) && !s_.messages_apart() ? block_.step(false) : 0; }
+  Places steps_of(const Pass& pass) {
+    Places places;
+    for (int s = 0; s < pass.steps; ++s) places.push_back(block_.step(s >= std::max(0, pass.computes.first)));
     return places;
   }
-  /// Backward: ZeRO-2's and 3's gradients are zeroed by its first compute step, or by a step that does nothing else.
-  std::vector<int> steps_that_zero(const LayerCosts& layer) {
-    const Pass& pass = layer.backward;
-    zeroed_ = -1;
-    if (s_.zero() < 2 || pass.empty_part < 0) return steps_of(pass);
-    std::vector<int> places;
-    for (int s = 0; s < pass.steps; ++s) {
-      if (s == pass.empty_part) zeroed_ = block_->step(true);
-      places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
-    }
-    return places;
-  }
-  [[nodiscard]] int place_of(const std::vector<int>& places, int step) const {
-    return places.empty() ? block_->last() : places[std::min(places.size() - 1, at(std::max(0, step)))];
+  [[nodiscard]] int place_of(const Places& places, int step) const {
+    return places.empty() ? block_.last() : places[std::min(places.size() - 1, at(std::max(0, step)))];
   }
   /// The run that copies count by: the layer's compute steps.
-  void run_over(const std::vector<int>& places, const Pass& pass) {
-    if (pass.computes.any()) block_->run(places[at(pass.computes.first)], places[at(pass.computes.last)]);
-  }
-  void run_over_both(const LayerCosts& layer, const std::vector<int>& again, const std::vector<int>& places) {
-    int first = -1, last = -1;
-    for (const auto& [steps, pass] : {std::pair{&again, &layer.recompute}, {&places, &layer.backward}}) {
-      if (steps->empty() || !pass->computes.any()) continue;
-      if (first < 0) first = (*steps)[at(pass->computes.first)];
-      last = (*steps)[at(pass->computes.last)];
-    }
-    if (first >= 0) block_->run(first, last);
+  void run_over(const Places& places, const Pass& pass) {
+    if (pass.computes.any()) block_.run(places[at(pass.computes.first)], places[at(pass.computes.last)]);
   }
   /// Where what the current run reads is fetched.
   [[nodiscard]] int fetched() const {
-    return block_->runs() == 0 ? 0 : block_->fetched(block_->runs() - 1, spec_.offload.prefetch);
+    return block_.runs() == 0 ? 0 : block_.fetched(block_.runs() - 1, spec_.offload.prefetch);
   }
-
   [[nodiscard]] bool of_freed_head(const LayerCosts& layer, LifeId index) const {
     return s_.place.frees_head && leaves_with_head(layer, index);
   }
-
-  // -- forward ------------------------------------------------------------------------------------------------------
   /// A tensor received from another stage is not encoded.
   [[nodiscard]] bool is_received(std::size_t k, LifeId life) const {
     return k == 0 && life == layers_[0]->x && s_.receives(true);
-  }
-  /// `made`: where an input was.
-  void live_in_forward(std::size_t k, LifeId index, const std::vector<int>& places, int made) {
-    const LayerCosts& layer = *layers_[k];
-    const Life& life = layer.lives[index];
-    const bool input = index == layer.x;
-    if (!input && !life.forward.any()) return;
-    if (input && k == 0 && s_.messages_apart()) return;  // has a slab of its own
-    const bool loaded = models::is_token_ids(life.role);
-    const int from = input ? made : loaded && loaded_ >= 0 ? loaded_ : place_of(places, life.forward.first);
-    const int to = place_of(places, life.forward.last);
-    if (!crosses(layer, index)) return block_->live(from, to, s_.bytes_of(life));
-    if (of_freed_head(layer, index)) return block_->live(from, block_->last(), s_.bytes_of(life));
-    if (leaving_[k] || (s_.activations_leave() && waits_for_weights(layer, index)))
-      return block_->live_behind(from, to, s_.bytes_of(life));
-    if (life.encoded > 0 && !is_received(k, index)) block_->live(from, BlockLives::behind(to), s_.bytes_of(life));
-  }
-
-  // -- backward -----------------------------------------------------------------------------------------------------
-  void live_in_backward(std::size_t k, LifeId index, const std::vector<int>& again, const std::vector<int>& places) {
-    const LayerCosts& layer = *layers_[k];
-    const Life& life = layer.lives[index];
-    if (index == layer.y || index == layer.dy || index == layer.dx) return;
-    const bool repeats = recomputes(layer) && life.recompute.any();
-    const int to = std::max(repeats ? place_of(again, life.recompute.last) : 0,
-                            life.backward.any() ? place_of(places, life.backward.last) : 0);
-    const int from = repeats ? place_of(again, life.recompute.first) : place_of(places, life.backward.first);
-    if (of_freed_head(layer, index)) return block_->live(0, to, s_.bytes_of(life));
-    if (crosses(layer, index)) {
-      if (leaving_[k] && !life.weights.any()) return block_->live(fetched(), to, s_.bytes_of(life));
-      if (life.encoded == 0 || life.weights.any() || is_received(k, index)) return;
-      if (spec_.compression.activations != plan::ActivationEncoding::none) block_->compute(BlockLives::ahead(from));
-      return block_->live(BlockLives::ahead(from), to, s_.bytes_of(life));
-    }
-    if (index == layer.x || life.weights.any()) return;
-    if (repeats || life.backward.any()) block_->live(from, to, s_.bytes_of(life));
   }
 
   // -- parameters ---------------------------------------------------------------------------------------------------
@@ -276,106 +128,51 @@ class PassesOverLayers {
     return arena_bytes(elements, plan::compute_dtype(spec_.numerics.precision));
   }
 
+  /// ZeRO-3's message for a bucket: its place, or -1 if there is none; and where a shard that lives elsewhere is
+  /// fetched, `spec_.offload.prefetch` runs earlier, counted from the run after the message.
   struct Gathered {
-    std::size_t layer = 0;
-    Used bucket;
-    int from = 0, fetched = 0;  ///< by the message, and its shard
-    int read = 0, to = 0;       ///< the first and the last step that reads it
-    bool used = false;
+    int from = -1, fetched = 0;
   };
-  /// ZeRO-3: a message for each bucket of layer `k`, after the runs so far. Shards that live elsewhere are fetched
-  /// `spec_.offload.prefetch` runs earlier, counted from the run after the message.
-  void gather(std::size_t k, bool for_backward) {
-    const LayerCosts& layer = *layers_[k];
-    if (s_.zero() < 3 || (for_backward && !layer.backward_reads_parameters)) return;
+  using Gathers = std::vector<Gathered>;  ///< by the layer's buckets
+  Gathers gather_all(const LayerCosts& layer) {
+    Gathers out;
+    if (s_.zero() < 3) return out;
     for (const Used& bucket : buckets_of(layer)) {
-      if (!gathers(bucket)) continue;
-      const int from = block_->step(false);
-      gathered_.push_back({k, bucket, from, block_->fetched(block_->runs(), spec_.offload.prefetch), from, from});
+      Gathered& one = out.emplace_back();
+      if (gathers(bucket)) one = {block_.step(false), block_.fetched(block_.runs(), spec_.offload.prefetch)};
     }
+    return out;
   }
-  void drop_gathered() {
-    while (!gathered_.empty() && gathered_.front().used) {
-      const Gathered& one = gathered_.front();
-      block_->live(one.from, one.to, bytes(one.bucket.shape.elements));
-      if (s_.parameters_leave()) block_->live(one.fetched, one.read, bytes(one.bucket.shape.shard));
-      gathered_.erase(gathered_.begin());
-    }
-  }
-
-  void use_parameters(const LayerCosts& layer, const std::vector<int>& places) {
-    use_buckets(layer, {&layer.forward}, [&](const Life& life) {
-      const StepRange& uses = life.forward;
-      return uses.any() ? std::pair{place_of(places, uses.first), place_of(places, uses.last)} : std::pair{-1, -1};
-    });
-  }
-  void use_parameters_in_backward(const LayerCosts& layer, const std::vector<int>& again,
-                                  const std::vector<int>& places) {
-    const Pass none;
-    use_buckets(layer, {recomputes(layer) ? &layer.recompute : &none, &layer.backward}, [&](const Life& uses) {
-      const bool repeats = recomputes(layer) && uses.recompute.any(), reads = uses.backward.any();
-      const int first = repeats ? place_of(again, uses.recompute.first)
-                        : reads ? place_of(places, uses.backward.first)
-                                : -1;
-      const int end = reads     ? place_of(places, uses.backward.last)
-                      : repeats ? place_of(again, uses.recompute.last)
-                                : -1;
-      return std::pair{first, end};
-    });
-  }
-  /// `when`: the first and the last place where a bucket is used in these passes; -1: it is not.
+  /// `passes`: what reads them. `when`: the uses of a bucket in these.
   template <class When>
-  void use_buckets(const LayerCosts& layer, std::initializer_list<const Pass*> passes, const When& when) {
-    for (const Used& bucket : buckets_of(layer)) {
+  void use_buckets(const LayerCosts& layer, const Gathers& gathered, std::initializer_list<const Pass*> passes,
+                   const When& when) {
+    const std::vector<Used> buckets = buckets_of(layer);
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      const Used& bucket = buckets[i];
       const BucketCosts& costs = layer.in(bucket.of);
-      const auto [first, last] = when(bucket.frozen ? costs.frozen_uses : costs.parameter_uses);
+      const Uses uses = when(bucket.frozen ? costs.frozen_uses : costs.parameter_uses);
       if (gathers(bucket)) {
-        const auto one = std::find_if(gathered_.begin(), gathered_.end(), [&](const Gathered& g) {
-          return !g.used && layers_[g.layer] == &layer && g.bucket.of == bucket.of && g.bucket.frozen == bucket.frozen;
-        });
-        if (one == gathered_.end()) continue;
-        one->used = true;
-        if (first >= 0) one->read = first, one->to = last;
-      } else if (s_.parameters_leave() && first >= 0) {
+        const auto& [from, fetched] = gathered[i];
+        block_.live(from, std::max(from, uses.last), bytes(bucket.shape.elements));
+        if (s_.parameters_leave()) block_.live(fetched, std::max(from, uses.first), bytes(bucket.shape.shard));
+      } else if (s_.parameters_leave() && uses.first >= 0) {
         const ParametersRead read = read_by(passes, bucket.of);
         const std::int64_t whole = s_.zero() == 3 ? bucket.shape.shard : bucket.shape.elements;
-        block_->live(fetched(), last, bytes(s_.zero() == 3 || read.several() ? whole : read.elements));
+        block_.live(fetched(), uses.last, bytes(s_.zero() == 3 || read.several() ? whole : read.elements));
       }
     }
   }
 
   // -- gradients ----------------------------------------------------------------------------------------------------
-  /// ZeRO-2 and 3: full gradients live from the layer's first step of backward to their reduction. Gradients that are
-  /// accumulated on the host live on the device until the next layer of backward has run.
-  void make_gradients(const LayerCosts& layer, const std::vector<int>& places, ReductionLives& reductions) {
-    if (s_.zero() < 2) {
-      if (!s_.sums_on_host()) return;
-      for (const Used& bucket : buckets_of(layer)) {
-        const Life& uses = layer.in(bucket.of).gradient_uses;
-        if (bucket.frozen || !uses.backward.any()) continue;
-        block_->live_behind(place_of(places, uses.backward.first), place_of(places, uses.backward.last),
-                            arena_bytes(bucket.shape.elements, plan::gradient_dtype(spec_.numerics.precision)));
-      }
-      return;
-    }
-    const int made = zeroed_ >= 0 ? zeroed_ : place_of(places, layer.backward.computes.first);
-    if (!spec_.compresses()) reductions.add_up();
-    for (const Used& bucket : buckets_of(layer)) {
-      if (bucket.frozen) continue;
-      plan::Outline outline = plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_every_pass);
-      spec_.compresses() ? reductions.add_in_turn(std::move(outline), made)
-                         : reductions.add_late(std::move(outline), made);
-    }
-  }
-
   /// The steps of the last pass. A reduction stands right after the last step that writes what it reduces.
   /// `last_alone`: the last operator is a step of its own (LayerCosts::weights_last), without lives of its own.
-  std::vector<int> steps_with(const LayerCosts& layer, const Pass& pass, StepRange Life::*pass_of,
-                              ReductionLives& reductions, bool last_alone = false) {
+  Places steps_with(const LayerCosts& layer, const Pass& pass, StepRange Life::*pass_of, ReductionLives& reductions,
+                    bool last_alone = false) {
     const bool divides = last_alone && layer.weights_last.seconds > 0;
-    std::vector<int> places;
+    Places places;
     for (int s = 0; s < pass.steps; ++s) {
-      places.push_back(block_->step(s >= std::max(0, pass.computes.first)));
+      places.push_back(block_.step(s >= std::max(0, pass.computes.first)));
       const bool divided = divides && s + 1 == pass.steps;
       const auto behind = [&](const Used& bucket) {
         return divided && layer.weights_last.writes_gradients[static_cast<std::size_t>(bucket.of)];
@@ -392,7 +189,7 @@ class PassesOverLayers {
       };
       reduce(false);
       if (!divided) continue;
-      block_->step(true);
+      block_.step(true);
       reduce(true);
     }
     return places;
@@ -402,26 +199,224 @@ class PassesOverLayers {
   const Setting& s_;
   const plan::PlanSpec& spec_;
   std::vector<bool> leaving_;
-  std::optional<BlockLives> block_;
-  std::vector<Gathered> gathered_;
-  int zeroed_ = -1;  ///< the step that zeroes a layer's gradients, if it does nothing else
+  BlockLives block_;
+};
+
+class ForwardLives : PassLives {
+ public:
+  ForwardLives(const Layers& layers, const Setting& setting) : PassLives(layers, setting) {}
+
+  [[nodiscard]] std::vector<plan::ScratchBuffer> take() {
+    made_ = receive(true);
+    const LayerCosts& top = *layers_.back();
+    const bool loads = layers_.front()->kind == models::LayerKind::embedding || top.kind == models::LayerKind::head;
+    if (loads) loaded_ = block_.step(true);
+    plan::forward_order({0, layers_.size()}, *this);
+    if (top.y.exists() && s_.sends(true) && !s_.messages_apart())
+      block_.live(made_, block_.step(false), s_.bytes_of(top.lives[top.y]), true);
+    return block_.take();
+  }
+
+  Gathers gather(std::size_t k) { return gather_all(*layers_[k]); }
+  void run(std::size_t k, const Gathers& gathered) {
+    const LayerCosts& layer = *layers_[k];
+    const Places places = steps_of(layer.forward);
+    run_over(places, layer.forward);
+    use_buckets(layer, gathered, {&layer.forward}, [&](const Life& life) {
+      return life.forward.any() ? Uses{place_of(places, life.forward.first), place_of(places, life.forward.last)}
+                                : Uses{};
+    });
+    for (const LifeId i : layer.lives.keys())
+      if (i != layer.y) live(k, i, places);
+    if (layer.y.exists())
+      made_ = places.empty() ? block_.last() : places[at(std::max(0, layer.lives[layer.y].forward.first))];
+  }
+
+ private:
+  void live(std::size_t k, LifeId index, const Places& places) {
+    const LayerCosts& layer = *layers_[k];
+    const Life& life = layer.lives[index];
+    const bool input = index == layer.x;
+    if (!input && !life.forward.any()) return;
+    if (input && k == 0 && s_.messages_apart()) return;  // has a slab of its own
+    const bool loaded = models::is_token_ids(life.role);
+    const int from = input ? made_ : loaded && loaded_ >= 0 ? loaded_ : place_of(places, life.forward.first);
+    const int to = place_of(places, life.forward.last);
+    if (!crosses(layer, index)) return block_.live(from, to, s_.bytes_of(life));
+    if (of_freed_head(layer, index)) return block_.live(from, block_.last(), s_.bytes_of(life));
+    if (leaving_[k] || (s_.activations_leave() && waits_for_weights(layer, index)))
+      return block_.live_behind(from, to, s_.bytes_of(life));
+    if (life.encoded > 0 && !is_received(k, index)) block_.live(from, BlockLives::behind(to), s_.bytes_of(life));
+  }
+
+  int made_ = 0;     ///< the place where the current layer's input was made
   int loaded_ = -1;  ///< the step that loads the inputs
 };
 
-ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const std::vector<plan::ScratchBuffer>& end) {
-  PassesOverLayers passes(layers, setting);
-  std::vector<std::vector<plan::ScratchBuffer>> blocks = {passes.forward(), passes.backward(false)};
-  const bool splits = setting.spec.stages.splits_backward();
-  if (splits) blocks.push_back(passes.weights(false));
-  if (setting.rounds_early()) {
-    blocks.push_back(passes.backward(true));
-    if (splits) blocks.push_back(passes.weights(true));
+class BackwardLives : PassLives {
+ public:
+  /// `last`: the pass in which gradients become whole, with the reductions that stand within it.
+  BackwardLives(const Layers& layers, const Setting& setting, bool last)
+      : PassLives(layers, setting),
+        last_(last),
+        reductions_(block_, setting.sums_on_host(), layers.front()->reduced_beside) {}
+
+  [[nodiscard]] std::vector<plan::ScratchBuffer> take() {
+    made_ = receive(false);
+    plan::backward_order({0, layers_.size()}, spec_, *this);
+    if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx.exists())
+      block_.live(made_, block_.step(false), made_bytes_, !last_);  // early reductions still compute after it
+    reductions_.finish();
+    return block_.take();
   }
-  if (!end.empty()) blocks.push_back(end);
+
+  Gathers gather(std::size_t k) { return layers_[k]->backward_reads_parameters ? gather_all(*layers_[k]) : Gathers{}; }
+  void begin(std::size_t /*layer*/, Gathers gathered) { gathered_ = std::move(gathered); }
+  void recompute(std::size_t k) { again_ = recomputes(*layers_[k]) ? steps_of(layers_[k]->recompute) : Places{}; }
+  void run(std::size_t k) {
+    const LayerCosts& layer = *layers_[k];
+    places_ = last_ ? steps_with(layer, layer.backward, &Life::backward, reductions_) : steps_that_zero(layer);
+    if (const Uses computes =
+            uses_of(layer, {.recompute = layer.recompute.computes, .backward = layer.backward.computes});
+        computes.first >= 0)
+      block_.run(computes.first, computes.last);
+    for (const LifeId i : layer.lives.keys()) live(k, i);
+    pass_on(k);
+    const Pass none;
+    if (layer.backward_reads_parameters)
+      use_buckets(layer, gathered_, {recomputes(layer) ? &layer.recompute : &none, &layer.backward},
+                  [&](const Life& life) { return uses_of(layer, life); });
+    if (s_.zero() < 2 && s_.sums_on_host()) gradients_leave(layer);
+  }
+  /// ZeRO-2 and 3: full gradients live from the layer's first step to their reduction.
+  void reduce(std::size_t k) {
+    if (s_.zero() < 2) return;
+    for (const Used& bucket : buckets_of(*layers_[k])) {
+      if (bucket.frozen) continue;
+      plan::Outline outline = plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_every_pass);
+      spec_.compresses() ? reductions_.add_in_turn(std::move(outline), zeroed_)
+                         : reductions_.add_late(std::move(outline), zeroed_);
+    }
+  }
+  void add_up() { reductions_.add_up(); }
+  void end() {
+    if (!last_) reductions_.finish();
+  }
+
+ private:
+  /// ZeRO-2's and 3's gradients are zeroed by the first compute step, or by a step that does nothing else.
+  Places steps_that_zero(const LayerCosts& layer) {
+    const Pass& pass = layer.backward;
+    zeroed_ = -1;
+    Places places;
+    for (int s = 0; s < pass.steps; ++s) {
+      if (s_.zero() >= 2 && s == pass.empty_part) zeroed_ = block_.step(true);
+      places.push_back(block_.step(s >= std::max(0, pass.computes.first)));
+    }
+    if (zeroed_ < 0) zeroed_ = place_of(places, pass.computes.first);
+    return places;
+  }
+  /// By recomputation or the pass itself, which follows it.
+  [[nodiscard]] Uses uses_of(const LayerCosts& layer, const Life& life) const {
+    const bool repeats = recomputes(layer) && life.recompute.any(), reads = life.backward.any();
+    if (!repeats && !reads) return {};
+    return {repeats ? place_of(again_, life.recompute.first) : place_of(places_, life.backward.first),
+            reads ? place_of(places_, life.backward.last) : place_of(again_, life.recompute.last)};
+  }
+  void live(std::size_t k, LifeId index) {
+    const LayerCosts& layer = *layers_[k];
+    const Life& life = layer.lives[index];
+    if (index == layer.y || index == layer.dy || index == layer.dx) return;
+    const Uses uses = uses_of(layer, life);
+    if (uses.first < 0) return;
+    if (of_freed_head(layer, index)) return block_.live(0, uses.last, s_.bytes_of(life));
+    if (crosses(layer, index)) {
+      if (leaving_[k] && !life.weights.any()) return block_.live(fetched(), uses.last, s_.bytes_of(life));
+      if (life.encoded == 0 || life.weights.any() || is_received(k, index)) return;
+      const int decoded = BlockLives::ahead(uses.first);
+      if (spec_.compression.activations != plan::ActivationEncoding::none) block_.compute(decoded);
+      return block_.live(decoded, uses.last, s_.bytes_of(life));
+    }
+    if (index != layer.x && !life.weights.any()) block_.live(uses.first, uses.last, s_.bytes_of(life));
+  }
+  /// The gradients of the layer's output and of its input.
+  void pass_on(std::size_t k) {
+    const LayerCosts& layer = *layers_[k];
+    if (layer.dy.exists()) {
+      const Life& dy = layer.lives[layer.dy];
+      const bool outlives = dy.weights.any() || (s_.messages_apart() && k + 1 == layers_.size());
+      if (!outlives)
+        block_.live(made_, place_of(places_, dy.backward.last), made_bytes_ > 0 ? made_bytes_ : s_.bytes_of(dy));
+    }
+    if (!layer.dx.exists()) return;
+    const Life& dx = layer.lives[layer.dx];
+    made_ = place_of(places_, dx.backward.first);
+    made_bytes_ = s_.bytes_of(dx);
+  }
+  /// Gradients that are accumulated on the host live on the device until the next layer has run.
+  void gradients_leave(const LayerCosts& layer) {
+    for (const Used& bucket : buckets_of(layer)) {
+      const Life& uses = layer.in(bucket.of).gradient_uses;
+      if (bucket.frozen || !uses.backward.any()) continue;
+      block_.live_behind(place_of(places_, uses.backward.first), place_of(places_, uses.backward.last),
+                         arena_bytes(bucket.shape.elements, plan::gradient_dtype(spec_.numerics.precision)));
+    }
+  }
+
+  bool last_;
+  ReductionLives reductions_;
+  Gathers gathered_;       ///< of the current layer
+  Places again_, places_;  ///< its steps
+  int zeroed_ = -1;        ///< where its gradients begin
+  int made_ = 0;           ///< where the gradient of its output was made
+  double made_bytes_ = 0;
+};
+
+/// The second half of a split backward: gradients of the weights.
+class WeightsLives : PassLives {
+ public:
+  WeightsLives(const Layers& layers, const Setting& setting, bool last)
+      : PassLives(layers, setting), last_(last), reductions_(block_, false, false) {}
+
+  [[nodiscard]] std::vector<plan::ScratchBuffer> take() {
+    plan::weights_order({0, layers_.size()}, *this);
+    reductions_.finish();
+    return block_.take();
+  }
+
+  void run(std::size_t k, bool last_alone) {
+    const LayerCosts& layer = *layers_[k];
+    const Places places =
+        last_ ? steps_with(layer, layer.weights, &Life::weights, reductions_, last_alone) : steps_of(layer.weights);
+    run_over(places, layer.weights);
+    for (const LifeId i : layer.lives.keys()) {
+      const Life& life = layer.lives[i];
+      const bool comes_back = s_.activations_leave() && waits_for_weights(layer, i);
+      const bool within =
+          life.weights.any() && (!life.forward.any() || life.dropped) && !life.backward.any() && !life.recompute.any();
+      if (!comes_back && !within) continue;
+      const int from = comes_back ? fetched() : place_of(places, life.weights.first);
+      block_.live(from, place_of(places, life.weights.last), s_.bytes_of(life));
+    }
+  }
+
+ private:
+  bool last_;
+  ReductionLives reductions_;
+};
+
+ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const EndMemory* end = nullptr) {
+  std::vector<std::vector<plan::ScratchBuffer>> blocks = {ForwardLives(layers, setting).take()};
+  for (const bool last : {false, true}) {
+    if (last && !setting.rounds_early()) continue;
+    blocks.push_back(BackwardLives(layers, setting, last).take());
+    if (setting.spec.stages.splits_backward()) blocks.push_back(WeightsLives(layers, setting, last).take());
+  }
+  if (end != nullptr) blocks.push_back(end->device);
   return scratch_bytes(std::move(blocks), setting.packs);
 }
 
-/// Everything that PassesOverLayers reads, as numbers.
+/// Everything that PassLives reads, as numbers.
 std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
   const plan::PlanSpec& spec = s.spec;
   std::vector<std::int64_t> key;
@@ -453,17 +448,17 @@ double PassMemo::of_rows(const std::vector<LayerRun>& layers, const plan::PlanSp
   const Setting setting{spec, place, false, true};
   const Layers few = few_of_many(layers, setting);
   const auto [known, fresh] = known_.try_emplace(key_of(few, setting));
-  if (fresh) known->second = scratch_of(few, setting, {});
+  if (fresh) known->second = scratch_of(few, setting);
   return known->second.alive;
 }
 
 ScratchBytes PassMemo::of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const ChunkPlace& place,
-                          bool packs, const std::vector<plan::ScratchBuffer>& end) {
+                          bool packs, const EndMemory* end) {
   const Setting setting{spec, place, packs};
   const Layers few = few_of_many(layers, setting);
-  if (!end.empty()) return scratch_of(few, setting, end);
+  if (packs && end != nullptr) return scratch_of(few, setting, end);
   const auto [known, fresh] = known_.try_emplace(key_of(few, setting));
-  if (fresh) known->second = scratch_of(few, setting, {});
+  if (fresh) known->second = scratch_of(few, setting);
   return known->second;
 }
 

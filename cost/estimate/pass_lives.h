@@ -32,10 +32,10 @@ struct ChunkPlace {
 class PassMemo {
  public:
   /// Over all blocks of a chunk: forward, backward, and in a split backward the weights' gradients. `layers`: in
-  /// forward order. `packs`: as in scratch_bytes(). `end`: the memory that gradients on the host need at the end of the
-  /// step, which is kept apart from the passes' messages; if there is any, the result is not remembered.
+  /// forward order. `packs`: as in scratch_bytes(), and what lives in a lowered `end` (null: there is none) is kept
+  /// apart from the passes' messages, which is not remembered.
   [[nodiscard]] ScratchBytes of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                const ChunkPlace& place, bool packs, const std::vector<plan::ScratchBuffer>& end);
+                                const ChunkPlace& place, bool packs, const EndMemory* end);
   /// Of layers of micro-batches of one sequence: what is alive at the same time at least, for each sequence of larger
   /// ones. Of plans that keep activations on the device, as they are.
   [[nodiscard]] double of_rows(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,

@@ -71,9 +71,8 @@ class End {
     if (spec_.states.has_server()) serve(t, served_, spec_, pricing_);
   }
   /// The same where states or parameters live elsewhere.
-  void finish_elsewhere(StageTimes& t, const plan::Plan& plan, plan::StageId stage, const Agreements& agree,
+  void finish_elsewhere(StageTimes& t, plan::StageId stage, const Agreements& agree,
                         std::shared_ptr<StreamRates> rates) {
-    t.end = std::make_shared<const EndProgram>(lowered_end(plan, stage, pricing_, groups_));
     EndsRun run({t.end.get()}, overlaps_of(pricing_), std::move(rates), {0});
     const EndPart squared = run.squared().front(), updated = run.updated(0).front();
     set_end(t, {squared, updated}, agree, stage == plan::kFirstStage || stage == spec_.mesh.last_stage());
@@ -242,19 +241,39 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
   return key;
 }
 
+/// The same for a stage's buckets.
+StepEnds::Key StepEnds::key_of(const plan::Plan& plan, plan::StageId stage, const std::vector<BucketSize>& buckets,
+                               const StageGroups& groups) const {
+  const plan::PlanSpec& spec = plan.spec();
+  Key key = key_of(spec, groups, 16 + 9 * buckets.size());
+  if (key.empty()) return key;
+  for (const BucketSize& b : buckets) {
+    add_to_key(key, b);
+    key.insert(key.end(), {b.count, std::int64_t{b.written}});
+  }
+  if (spec.offload.states())
+    key.insert(key.end(),
+               {stage.number(), spec.mesh.pipeline, std::int64_t{plan::balances_by_step(plan.model(), spec)}});
+  return key;
+}
+
+std::shared_ptr<const EndProgram> StepEnds::lowered(const plan::Plan& plan, plan::StageId stage,
+                                                    const std::vector<BucketSize>& buckets, const StageGroups& groups) {
+  const auto make = [&] { return std::make_shared<const EndProgram>(lowered_end(plan, stage, pricing_, groups)); };
+  Key key = key_of(plan, stage, buckets, groups);
+  if (key.empty()) return make();
+  std::shared_ptr<const EndProgram>& known = lowered_[std::move(key)];
+  if (known == nullptr) known = make();
+  return known;
+}
+
 void StepEnds::add(StageTimes& t, const plan::Plan& plan, plan::StageId stage, const std::vector<BucketSize>& buckets,
                    const StageGroups& groups, const Agreements& agree, std::shared_ptr<StreamRates> rates) {
   const plan::PlanSpec& spec = plan.spec();
-  Key key = key_of(spec, groups, 16 + 9 * buckets.size());
+  Key key = key_of(plan, stage, buckets, groups);
   const bool keeps = !key.empty(), elsewhere = spec.offload.states();
   if (keeps) {
-    for (const BucketSize& b : buckets) {
-      add_to_key(key, b);
-      key.insert(key.end(), {b.count, std::int64_t{b.written}});
-    }
-    if (elsewhere)
-      key.insert(key.end(), {stage.number(), spec.mesh.pipeline, std::int64_t{rates != nullptr},
-                             std::int64_t{plan::balances_by_step(plan.model(), spec)}});
+    key.push_back(std::int64_t{rates != nullptr});
     if (const auto found = ends_.find(key); found != ends_.end()) {
       std::tie(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, t.copies, t.end,
                t.next) = found->second;
@@ -263,7 +282,8 @@ void StepEnds::add(StageTimes& t, const plan::Plan& plan, plan::StageId stage, c
   }
   End end(pricing_, spec, buckets, groups);
   end.begin(t);
-  elsewhere ? end.finish_elsewhere(t, plan, stage, agree, std::move(rates)) : end.finish(t);
+  if (elsewhere) t.end = lowered(plan, stage, buckets, groups);
+  elsewhere ? end.finish_elsewhere(t, stage, agree, std::move(rates)) : end.finish(t);
   if (keeps)
     ends_.emplace(std::move(key), Ends(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather,
                                        t.copies, t.end, end.next()));

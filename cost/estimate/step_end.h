@@ -37,6 +37,10 @@ class StepEnds {
  public:
   explicit StepEnds(const Pricing& pricing) : pricing_(pricing) {}
 
+  /// The end of a stage outside whose device states or parameters live.
+  [[nodiscard]] std::shared_ptr<const EndProgram> lowered(const plan::Plan& plan, plan::StageId stage,
+                                                          const std::vector<BucketSize>& buckets,
+                                                          const StageGroups& groups);
   /// Sets begin and reduce to next. `agree`, `rates`: read if states or parameters live outside the device.
   void add(StageTimes& t, const plan::Plan& plan, plan::StageId stage, const std::vector<BucketSize>& buckets,
            const StageGroups& groups, const Agreements& agree, std::shared_ptr<StreamRates> rates);
@@ -57,8 +61,11 @@ class StepEnds {
   using Ends = std::tuple<double, double, double, double, double, double, double, double, double,
                           std::shared_ptr<const EndProgram>, NextGathers>;
   [[nodiscard]] Key key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const;
+  [[nodiscard]] Key key_of(const plan::Plan& plan, plan::StageId stage, const std::vector<BucketSize>& buckets,
+                           const StageGroups& groups) const;
 
   const Pricing& pricing_;
+  std::unordered_map<Key, std::shared_ptr<const EndProgram>, KeyHash> lowered_;
   std::unordered_map<Key, Ends, KeyHash> ends_;
   std::unordered_map<Key, ReductionTimes, KeyHash> reductions_;
 };

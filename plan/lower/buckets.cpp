@@ -17,14 +17,15 @@ namespace {
 
 class Layout {
  public:
-  Layout(const Plan& plan, StageId stage, bool trains, bool operators, const SomeLayers* some)
+  Layout(const Plan& plan, StageId stage, const LowerOptions& options, const SomeLayers* some)
       : plan_(plan),
         stage_(stage),
         some_(some),
-        operators_(operators),
+        operators_(options.recompute_operators),
+        shares_(options.shares_programs),
         options_(expand_options(plan.spec())),
         alignment_(parameter_alignment(plan.spec().states.optimizer)) {
-    options_.dropout = trains;
+    options_.dropout = !options.forward_only;
   }
 
   StageParameters build() {
@@ -52,18 +53,29 @@ class Layout {
     return all;
   }
 
+  /// `columns`: with those that a repeated operator reads (keep_columns).
+  std::shared_ptr<const models::LayerProgram> expanded(models::LayerKind kind, LayerId layer, bool columns) {
+    const models::BlockVariant block =
+        kind == models::LayerKind::block ? plan_.model().variant(layer.number()) : models::BlockVariant{};
+    for (const Expanded& known : expanded_)
+      if (known.kind == kind && known.block == block && known.columns == columns) return known.program;
+    auto made = std::make_shared<models::LayerProgram>(models::expand(plan_.model(), kind, layer.written(), options_));
+    if (columns) keep_columns(*made);
+    if (shares_) expanded_.push_back({kind, block, columns, made});
+    return made;
+  }
+
   void add(models::LayerKind kind, LayerId layer = {}, const Repeats& repeats = {}) {
     StageLayer stage_layer{.kind = kind,
                            .layer = layer,
                            .chunk = chunk_,
-                           .program = models::expand(plan_.model(), kind, layer.written(), options_)};
-    stage_layer.repeats = repeats;
-    if (repeats.operators) keep_columns(stage_layer.program);
-    const auto& tensors = stage_layer.program.tensors;
+                           .repeats = repeats,
+                           .program = expanded(kind, layer, repeats.operators)};
+    const auto& tensors = stage_layer.program->tensors;
     stage_layer.bucket.resize(tensors.size());
     stage_layer.offset.assign(tensors.size(), 0);
     BucketId own, of_experts, frozen, of_frozen_experts;
-    for (const models::TensorId i : parameter_order(stage_layer.program, plan_.spec().states.optimizer)) {
+    for (const models::TensorId i : parameter_order(*stage_layer.program, plan_.spec().states.optimizer)) {
       if (tensors[i].role == models::TensorRole::parameter) {
         const bool expert = tensors[i].expert >= 0, stays = tensors[i].frozen;
         BucketId& target = tensors[i].shared ? result_.shared
@@ -132,8 +144,15 @@ class Layout {
   StageId stage_;
   const SomeLayers* some_;
   int chunk_ = 0;
-  bool operators_;
+  bool operators_, shares_;
   models::ExpandOptions options_;
+  struct Expanded {
+    models::LayerKind kind{};
+    models::BlockVariant block;
+    bool columns = false;
+    std::shared_ptr<const models::LayerProgram> program;
+  };
+  std::vector<Expanded> expanded_;  ///< to be shared
   std::int64_t alignment_;
   StageParameters result_;
 };
@@ -163,8 +182,11 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .loss_at_once = spec.mesh.pipeline == 1 && spec.mesh.tensor == 1};
 }
 
-StageParameters stage_parameters(const Plan& plan, StageId stage, bool trains, bool operators, const SomeLayers* some) {
-  return Layout(plan, stage, trains, operators, some).build();
+StageParameters stage_parameters(const Plan& plan, StageId stage) {
+  return stage_parameters(plan, stage, {});
+}
+StageParameters stage_parameters(const Plan& plan, StageId stage, const LowerOptions& options, const SomeLayers* some) {
+  return Layout(plan, stage, options, some).build();
 }
 
 }  // namespace orrery::plan

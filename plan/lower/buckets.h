@@ -1,5 +1,6 @@
 #pragma once
 /// Which parameters a pipeline stage holds, laid out in flat buckets: one per layer, one for a tied token table.
+#include <memory>
 #include <vector>
 
 #include "models/layers/expand.h"
@@ -14,7 +15,7 @@ struct StageLayer {
   LayerId layer = {};  ///< of a block
   int chunk = 0;
   Repeats repeats = {};  ///< in backward
-  models::LayerProgram program;
+  std::shared_ptr<const models::LayerProgram> program;
   base::ById<models::TensorId, BucketId> bucket = {};      ///< of parameters and gradients; else none
   base::ById<models::TensorId, std::int64_t> offset = {};  ///< elements into the bucket
   std::vector<BucketId> buckets = {};                      ///< buckets that this layer uses, each once
@@ -27,11 +28,12 @@ struct StageParameters {
   FactorLayout factors;                  ///< of optimizers that look at whole tensors
 };
 
-struct SomeLayers;  // plan/lower/lower.h
-/// `trains`: false leaves out what only training does (dropout). `operators`: LowerOptions::recompute_operators.
-/// `some`: only these layers; null: all.
-[[nodiscard]] StageParameters stage_parameters(const Plan& plan, StageId stage, bool trains = true,
-                                               bool operators = false, const SomeLayers* some = nullptr);
+struct SomeLayers;    // plan/lower/lower.h
+struct LowerOptions;  // the same
+/// Those of a training step; `some`: only these layers; null: all.
+[[nodiscard]] StageParameters stage_parameters(const Plan& plan, StageId stage);
+[[nodiscard]] StageParameters stage_parameters(const Plan& plan, StageId stage, const LowerOptions& options,
+                                               const SomeLayers* some = nullptr);
 [[nodiscard]] models::ExpandOptions expand_options(const PlanSpec& spec);
 
 }  // namespace orrery::plan

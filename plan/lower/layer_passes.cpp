@@ -21,10 +21,10 @@ struct LayerPasses::ForwardPass {
     LayerTensors& tensors = to.forward_tensors_[i];
     tensors = LayerSteps::none_of(layer, "");
     tensors.parameters = std::move(holders);
-    if (layer.program.x) to.steps_.set_view(tensors, layer.program.x, x);
-    const bool evaluates = to.options_.forward_only && !layer.program.evaluation.empty();
-    to.steps_.run(layer, tensors, evaluates ? layer.program.evaluation : layer.program.forward, Phase::forward);
-    if (layer.program.y) x = to.steps_.buffer_of(layer, tensors, layer.program.y);
+    if (layer.program->x) to.steps_.set_view(tensors, layer.program->x, x);
+    const bool evaluates = to.options_.forward_only && !layer.program->evaluation.empty();
+    to.steps_.run(layer, tensors, evaluates ? layer.program->evaluation : layer.program->forward, Phase::forward);
+    if (layer.program->y) x = to.steps_.buffer_of(layer, tensors, layer.program->y);
   }
 };
 
@@ -48,25 +48,26 @@ struct LayerPasses::BackwardPass {
     tensors = to.backward_tensors(i);
     tensors.parameters = std::move(holders);
     // Forward's views of parameters name its gathered copy, so backward makes its own.
-    for (const TensorId t : layer.program.tensors.keys())
+    for (const TensorId t : layer.program->tensors.keys())
       if (layer.bucket[t]) tensors.views[t] = -1;
     PassBuckets::Gradients gradients = to.buckets_.gradients_of(layer);
     tensors.gradients = std::move(gradients.buffers);
     zero = std::move(gradients.zero);
-    if (layer.program.dy) to.steps_.set_view(tensors, layer.program.dy, dy);
+    if (layer.program->dy) to.steps_.set_view(tensors, layer.program->dy, dy);
   }
   void recompute(std::size_t i) {
     const StageLayer& layer = to.layers_[i];
     if (!layer.repeats.all) return;
-    to.steps_.run(layer, tensors, recomputed_parts(layer.program, to.options_.recompute_whole_layer), Phase::recompute);
+    to.steps_.run(layer, tensors, recomputed_parts(*layer.program, to.options_.recompute_whole_layer),
+                  Phase::recompute);
   }
   void run(std::size_t i) {
     const StageLayer& layer = to.layers_[i];
     std::vector<Part> parts = to.parts_of_backward(layer);
-    if (to.spec_.stages.splits_backward()) parts = split_backward(layer.program, parts).inputs;
+    if (to.spec_.stages.splits_backward()) parts = split_backward(*layer.program, parts).inputs;
     to.steps_.run(layer, tensors, parts, Phase::backward, std::move(zero));
     to.backward_tensors_[i] = tensors;
-    if (layer.program.dx) dy = to.steps_.buffer_of(layer, tensors, layer.program.dx);
+    if (layer.program->dx) dy = to.steps_.buffer_of(layer, tensors, layer.program->dx);
   }
   void reduce(std::size_t i) const { to.buckets_.reduce(to.layers_[i], tensors.gradients); }
   void add_up() const { to.buckets_.add_up(); }
@@ -83,7 +84,7 @@ struct LayerPasses::WeightsPass {
   LayerPasses& to;
   void run(std::size_t i, bool last_alone) const {
     const StageLayer& layer = to.layers_[i];
-    const std::vector<Part> weights = split_backward(layer.program, to.parts_of_backward(layer)).weights;
+    const std::vector<Part> weights = split_backward(*layer.program, to.parts_of_backward(layer)).weights;
     to.steps_.run(layer, to.backward_tensors_[i], last_alone ? with_last_alone(weights) : weights, Phase::backward);
   }
 };
@@ -94,7 +95,7 @@ void LayerPasses::weights(const Chunk& chunk) {
 }
 
 std::vector<Part> LayerPasses::parts_of_backward(const StageLayer& layer) const {
-  return backward_parts(layer.program, layer.repeats, options_.recompute_whole_layer);
+  return backward_parts(*layer.program, layer.repeats, options_.recompute_whole_layer);
 }
 
 // Backward reads what forward saved, or with recomputation its own tensors, made from x.
@@ -102,13 +103,13 @@ LayerTensors LayerPasses::backward_tensors(std::size_t i) {
   const StageLayer& layer = layers_[i];
   if (layer.repeats.all) {
     LayerTensors tensors = LayerSteps::none_of(layer, ".recomputed");
-    tensors.views[layer.program.x] = forward_tensors_[i].views[layer.program.x];
+    tensors.views[layer.program->x] = forward_tensors_[i].views[layer.program->x];
     return tensors;
   }
   LayerTensors tensors = forward_tensors_[i];
   tensors.suffix = "";
-  for (const TensorId again : made_again(layer.program, layer.repeats, options_.recompute_whole_layer)) {
-    if (layer.program.tensors[again].part_of)
+  for (const TensorId again : made_again(*layer.program, layer.repeats, options_.recompute_whole_layer)) {
+    if (layer.program->tensors[again].part_of)
       tensors.views[again] = -1;
     else
       steps_.set_view(tensors, again, steps_.buffer_for(layer, again, ".recomputed"));

@@ -16,7 +16,7 @@ using models::TensorRole;
 
 LayerTensors LayerSteps::none_of(const StageLayer& layer, const char* suffix) {
   LayerTensors tensors;
-  tensors.views.assign(layer.program.tensors.size(), -1);
+  tensors.views.assign(layer.program->tensors.size(), -1);
   tensors.suffix = suffix;
   return tensors;
 }
@@ -26,7 +26,7 @@ void LayerSteps::load_inputs(bool embeds, bool heads) {
 }
 
 BufferId LayerSteps::buffer_for(const StageLayer& layer, TensorId tensor, const char* suffix, bool persistent) {
-  const Tensor& t = layer.program.tensors[tensor];
+  const Tensor& t = layer.program->tensors[tensor];
   return build_.buffer(label(layer) + "." + t.name + suffix, Purpose::activations, t.dtype, t.elements(), persistent);
 }
 
@@ -39,7 +39,7 @@ int LayerSteps::view_of(const StageLayer& layer, LayerTensors& tensors, TensorId
 
 int LayerSteps::make_view(const StageLayer& layer, LayerTensors& tensors, TensorId tensor) {
   const RankClass& made = build_.result();
-  const Tensor& t = layer.program.tensors[tensor];
+  const Tensor& t = layer.program->tensors[tensor];
   if (t.part_of) {
     const View whole = build_.view_at(view_of(layer, tensors, t.part_of));
     return build_.view({whole.buffer, whole.offset + t.first, t.elements()});
@@ -69,7 +69,7 @@ void LayerSteps::communicate(const StageLayer& layer, LayerTensors& tensors, con
     CountedRows counted;
     if (part.sent)
       counted = {view_of(layer, tensors, part.sent), view_of(layer, tensors, part.received),
-                 layer.program.tensors[part.tensor].shape[1], part.expected};
+                 layer.program->tensors[part.tensor].shape[1], part.expected};
     build_.exchange(phase, Stream::exchange, groups_.expert, source, target, layer.layer, counted);
     return;
   }

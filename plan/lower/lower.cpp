@@ -45,7 +45,7 @@ class StageLowering {
         stage_(stage),
         moves_(std::move(moves)),
         zero_(zero_of(spec_)),
-        parameters_(stage_parameters(plan, stage, !options.forward_only, options.recompute_operators, some)) {}
+        parameters_(stage_parameters(plan, stage, options, some)) {}
 
   RankClass build() {
     begin();
@@ -99,7 +99,7 @@ class StageLowering {
     class_.stage = stage_;
     class_.count = spec_.mesh.ranks_per_stage();
     class_.representative = plan_.rank(stage_, 0, 0);
-    class_.buckets = parameters_.buckets;
+    class_.buckets = std::move(parameters_.buckets);
     persistent_buffers();
     add_expert_buffers(build_, plan_.model(), parameters_.layers, options_.forward_only);
     begin_block();

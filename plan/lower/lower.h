@@ -35,6 +35,9 @@ struct LowerOptions {
   /// Only the forward passes of a step's micro-batches, and the loss: evaluation on held-out data. Parameters, scalars
   /// and their names are those of the training step, so that both can share an arena (plan/schedule/place.h).
   bool forward_only = false;
+  /// Layers that compute the same are one program, in which parameters and dropout are those of the first of them: for
+  /// schedules that are priced and measured, not executed.
+  bool shares_programs = false;
   bool check_passes = kIsDebugBuild;  ///< checks a class after each pass over it (plan/lower/passes.h)
   bool keep_logits = false;           ///< the head's logits stay in a persistent buffer, for sampling
 };

@@ -25,11 +25,11 @@ class Activations {
   void run() {
     const base::ById<BufferId, Life> lives = lives_of(class_);
     // Backward needs the last layers' first: copies at one place come back in that order.
-    std::vector<BufferId> order;
-    for (const BufferId b : lives.keys()) order.push_back(b);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](BufferId a, BufferId b) { return first_of_backward(lives[a]) < first_of_backward(lives[b]); });
-    for (const BufferId b : order) move(b, lives[b]);
+    std::vector<std::pair<Place, BufferId>> order;
+    for (const BufferId b : lives.keys())
+      if (saved(b)) order.emplace_back(first_of_backward(lives[b]), b);
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [first, b] : order) move(b, lives[b]);
     // Comes before copies at the same place, which free what they copy.
     for (const auto& [place, deaths] : released_) rewrite_.insert_before(place, release_of(deaths, Phase::forward));
     for (auto& [place, step] : leaving_) rewrite_.insert_after(place, std::move(step));
@@ -44,8 +44,11 @@ class Activations {
     return first == life.uses.end() ? Place{std::numeric_limits<int>::max(), 0} : *first;
   }
 
+  bool saved(BufferId buffer) const {
+    return class_.buffers[buffer].per_micro_batch && class_.buffers[buffer].purpose == Purpose::activations;
+  }
+
   void move(BufferId buffer, const Life& life) {
-    if (!class_.buffers[buffer].per_micro_batch || class_.buffers[buffer].purpose != Purpose::activations) return;
     const auto first =
         std::find_if(life.uses.begin(), life.uses.end(), [&](const Place& p) { return of_backward(rewrite_.step(p)); });
     if (first == life.uses.begin() || first == life.uses.end()) return;

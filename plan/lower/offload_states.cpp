@@ -181,6 +181,7 @@ class StandIns {
     std::vector<std::tuple<BufferId, Space, int>> order;
     std::map<BufferId, int> version;  // by buffer
     std::map<std::tuple<BufferId, Space, int>, int> last_write;
+    find_travelling();
     for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
       const Step& step = steps[at(s)];
       if (step.kind == StepKind::copy) {
@@ -188,6 +189,7 @@ class StandIns {
         written[step.target.buffer] = s;
         continue;
       }
+      if (!uses_travelling(step)) continue;
       const bool layered = step.kind == StepKind::compute && of_layers(step);
       for (const auto& [index, use] : uses_of(s, step)) {
         const Space space = memory_of(step);
@@ -214,9 +216,27 @@ class StandIns {
   static Space memory_of(const Step& step) { return step.on_host ? Space::host : Space::device; }
   std::vector<Step>& block_steps() const { return to_.made.blocks[at(block_)].steps; }
 
+  // Buffers that some step of the block uses from another memory.
+  void find_travelling() {
+    travelling_.assign(to_.made.buffers.size(), false);
+    for (const Step& step : block_steps()) {
+      if (step.kind == StepKind::copy) continue;
+      for (const std::vector<BufferId>* list : {&step.reads, &step.writes})
+        for (const BufferId index : *list)
+          if (to_.buffer(index).space != memory_of(step)) travelling_[index] = true;
+    }
+  }
+  bool uses_travelling(const Step& step) const {
+    const auto travels = [&](BufferId index) { return travelling_[index]; };
+    return std::any_of(step.reads.begin(), step.reads.end(), travels) ||
+           std::any_of(step.writes.begin(), step.writes.end(), travels);
+  }
+
+  // Of those buffers alone.
   std::map<BufferId, Use> uses_of(int s, const Step& step) const {
     std::map<BufferId, Use> uses;
     const auto use = [&](const View& view, bool reads, bool writes) {
+      if (!travelling_[view.buffer]) return;
       Use& one = uses[view.buffer];
       one.step = s;
       one.reads |= reads;
@@ -361,6 +381,7 @@ class StandIns {
   static constexpr int kVersions = 1 << 20;  // more than a run ever has
   StateCopies& to_;
   int block_, prefetch_;
+  base::ById<BufferId, bool> travelling_;
   struct Leaving {
     int step = -1;
     std::vector<BufferId> buffers;  // freed after the next

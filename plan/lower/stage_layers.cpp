@@ -55,10 +55,10 @@ CollectiveKind kind_of(models::GroupCollective collective) {
 }
 
 bool backward_reads_parameters(const StageLayer& layer) {
-  for (const models::Part& part : layer.program.backward)
+  for (const models::Part& part : layer.program->backward)
     for (const Op& op : part.ops)
       for (int t : op.in)
-        if (t >= 0 && layer.program.tensors[models::tensor_of(t)].role == TensorRole::parameter) return true;
+        if (t >= 0 && layer.program->tensors[models::tensor_of(t)].role == TensorRole::parameter) return true;
   return false;
 }
 

@@ -19,6 +19,9 @@ struct ScratchBuffer {
   bool fixed = false;    ///< already has its offset
 };
 
+/// What lives within one block of a class alone, in one memory; not packed yet.
+[[nodiscard]] std::vector<ScratchBuffer> scratch_of(const RankClass& rank_class, const Block& block, Space space);
+
 /// Bytes alive at the fullest step: the least that a block needs.
 [[nodiscard]] std::int64_t most_alive(const std::vector<ScratchBuffer>& block);
 /// Gives every buffer in a class's blocks its offset; only one block runs at a time. Returns the bytes that they need.

@@ -94,13 +94,7 @@ class Placing {
     in_block_.assign(class_.buffers.size(), 0);
     std::vector<std::vector<ScratchBuffer>> all;
     for (const Block& block : class_.blocks) {
-      std::vector<ScratchBuffer>& within = all.emplace_back();
-      std::map<BufferId, std::size_t> open;
-      const auto computes = [](const Step& step) { return step.kind == StepKind::compute; };
-      const int first =
-          static_cast<int>(std::find_if(block.steps.begin(), block.steps.end(), computes) - block.steps.begin());
-      const int last =
-          static_cast<int>(block.steps.rend() - std::find_if(block.steps.rbegin(), block.steps.rend(), computes)) - 1;
+      all.push_back(scratch_of(class_, block, space_));
       Profile profile;
       std::int64_t live = 0;
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
@@ -109,19 +103,12 @@ class Placing {
           if (!here(index)) continue;
           live += bytes(index);
           profile.change += crosses(index) ? bytes(index) : 0;
-          if (crosses(index)) continue;
-          open[index] = within.size();
-          within.push_back({index, s, static_cast<int>(block.steps.size()), bytes(index)});
-          within.back().arrives = s < first;
         }
         if (live > profile.peak) profile.peak = live, profile.peak_step = s;
         for (BufferId index : step.deaths) {
           if (!here(index)) continue;
           live -= bytes(index);
           profile.change -= crosses(index) ? bytes(index) : 0;
-          if (crosses(index)) continue;
-          within[open.at(index)].to = s;
-          within[open.at(index)].leaves = s > last && step.kind == StepKind::send;
         }
       }
       profiles_.push_back(profile);
@@ -356,6 +343,35 @@ Placement placement_of(const RankClass& rank_class, bool births) {
 }
 
 }  // namespace
+
+std::vector<ScratchBuffer> scratch_of(const RankClass& rank_class, const Block& block, Space space) {
+  std::vector<ScratchBuffer> within;
+  std::map<BufferId, std::size_t> open;
+  const auto computes = [](const Step& step) { return step.kind == StepKind::compute; };
+  const auto in_block = [&](BufferId index) {
+    return rank_class.buffers[index].space == space && !rank_class.buffers[index].per_micro_batch;
+  };
+  const int end = static_cast<int>(block.steps.size());
+  const int first =
+      static_cast<int>(std::find_if(block.steps.begin(), block.steps.end(), computes) - block.steps.begin());
+  const int last =
+      static_cast<int>(block.steps.rend() - std::find_if(block.steps.rbegin(), block.steps.rend(), computes)) - 1;
+  for (int s = 0; s < end; ++s) {
+    const Step& step = block.steps[at(s)];
+    for (const BufferId index : step.births) {
+      if (!in_block(index)) continue;
+      open[index] = within.size();
+      within.push_back({index, s, end, aligned(rank_class.buffers[index].bytes())});
+      within.back().arrives = s < first;
+    }
+    for (const BufferId index : step.deaths) {
+      if (!in_block(index)) continue;
+      within[open.at(index)].to = s;
+      within[open.at(index)].leaves = s > last && step.kind == StepKind::send;
+    }
+  }
+  return within;
+}
 
 std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs) {
   constexpr std::int64_t kParts = 8;  // a slot may be up to an eighth larger than its slab

@@ -104,19 +104,21 @@ void Rewrite::replace_death(const Place& place, BufferId from, BufferId to) {
 }
 
 void Rewrite::apply() {
-  std::stable_sort(insertions_.begin(), insertions_.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (auto next = insertions_.begin(); next != insertions_.end();) {
-    const int block = next->first.block;
+  std::vector<std::pair<Place, Step>*> sorted;
+  sorted.reserve(insertions_.size());
+  for (std::pair<Place, Step>& one : insertions_) sorted.push_back(&one);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
+  for (auto next = sorted.begin(); next != sorted.end();) {
+    const int block = (*next)->first.block;
     std::vector<Step>& before = class_.blocks[at(block)].steps;
     std::vector<Step> steps;
-    steps.reserve(before.size() + static_cast<std::size_t>(insertions_.end() - next));
+    steps.reserve(before.size() + static_cast<std::size_t>(sorted.end() - next));
     for (int s = 0; s <= static_cast<int>(before.size()); ++s) {
-      for (; next != insertions_.end() && next->first == Place{block, s}; ++next)
-        steps.push_back(std::move(next->second));
+      for (; next != sorted.end() && (*next)->first == Place{block, s}; ++next)
+        steps.push_back(std::move((*next)->second));
       if (s < static_cast<int>(before.size())) steps.push_back(std::move(before[at(s)]));
     }
-    ENSURE(next == insertions_.end() || next->first.block > block, "no place {} among {} steps", next->first.step,
+    ENSURE(next == sorted.end() || (*next)->first.block > block, "no place {} among {} steps", (*next)->first.step,
            before.size());
     before = std::move(steps);
   }

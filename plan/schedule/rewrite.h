@@ -2,6 +2,7 @@
 /// Tools for passes over a lowered class: they find uses of buffers, insert steps and rename operands. Until apply(),
 /// places refer to the class as it was before the pass. Private to plan/.
 #include <algorithm>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -68,7 +69,7 @@ class Rewrite {
 
  private:
   RankClass& class_;
-  std::vector<std::pair<Place, Step>> insertions_;
+  std::deque<std::pair<Place, Step>> insertions_;  ///< not moved while there come more
 };
 
 }  // namespace orrery::plan

@@ -39,8 +39,8 @@ TEST(Buckets, BeginEveryParameterWhereKernelsWantIt) {
   std::map<BucketId, std::int64_t> end;  // by bucket
   int begun = 0;
   for (const StageLayer& layer : parameters.layers)
-    for (const models::TensorId i : layer.program.tensors.keys()) {
-      const models::Tensor& tensor = layer.program.tensors[i];
+    for (const models::TensorId i : layer.program->tensors.keys()) {
+      const models::Tensor& tensor = layer.program->tensors[i];
       if (tensor.role != models::TensorRole::parameter) continue;
       EXPECT_EQ(layer.offset[i] % kParameterAlignment, 0) << tensor.name;
       std::int64_t& before = end[layer.bucket[i]];

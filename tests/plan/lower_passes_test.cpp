@@ -1,10 +1,12 @@
 // The passes alone are those of the whole step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "models/operators/operators.h"
 #include "plan/lower/lower.h"
 #include "tests/plan/samples.h"
 #include "tests/plan/told.h"
@@ -95,6 +97,40 @@ TEST(LowerPasses, GivesOneChunkAsItIsAmongTheOthers) {
         EXPECT_EQ(passes(alone.schedule.classes.front()), expected)
             << describe(spec) << ", stage " << s << ", chunk " << c;
       }
+  }
+}
+
+/// What operators see, which `told` leaves out: the window of attention.
+std::vector<std::int64_t> windows(const RankClass& c) {
+  std::vector<std::int64_t> out;
+  for (const Block& block : c.blocks)
+    for (const Step& step : block.steps)
+      for (const models::Op& op : step.ops)
+        if (models::attends(op)) out.push_back(op.window);
+  return out;
+}
+
+TEST(LowerPasses, AreTheSameWhereLayersShareTheirPrograms) {
+  models::Model model = samples::tiny_gpt(6);
+  model.window = 8, model.window_period = 3;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    PlanSpec spec;
+    spec.mesh.data = 2, spec.states.zero_stage = 3, spec.offload.activations = Space::host;
+    spec.recomputation.what = recompute;
+    if (recompute != Recompute::none) spec.recomputation.layers = 4;
+    const Plan plan = samples::make(spec, model);
+    const SomeLayers all = {{all_blocks(plan, kFirstStage, 0)}, {true}};
+    const LoweredPasses each = lower_passes(plan, kFirstStage, {}, all, {.recompute_operators = true});
+    const LoweredPasses shared =
+        lower_passes(plan, kFirstStage, {}, all, {.recompute_operators = true, .shares_programs = true});
+    const RankClass &a = each.schedule.classes.front(), &b = shared.schedule.classes.front();
+    EXPECT_EQ(passes(b), passes(a)) << describe(spec);
+    const std::vector<std::int64_t> seen = windows(a);
+    EXPECT_EQ(windows(b), seen);
+    EXPECT_TRUE(std::ranges::count(seen, 0) > 0 && std::ranges::count(seen, 8) > 0) << "layers of two kinds";
+    ASSERT_EQ(b.buffers.size(), a.buffers.size());
+    for (const BufferId i : a.buffers.keys())
+      EXPECT_EQ(b.buffers[i].bytes(), a.buffers[i].bytes()) << a.buffers[i].name;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "plan/lower/lower.h"
+#include "plan/schedule/pack.h"
 #include "plan/schedule/rehearse.h"
 #include "tests/plan/samples.h"
 
@@ -69,6 +70,35 @@ TEST(Placement, WhatABlockSendsIsApartFromWhatTheNextReceives) {
   for (const auto& [name, spec] : samples::splits()) expect_apart(name, samples::make(spec));
   expect_apart("bert", samples::make(ends_as_layers(), samples::tiny_bert()));
   EXPECT_GT(pairs, 50);
+}
+
+// By hand, of every block: what lives in it is what a placement gives places to within it.
+TEST(Placement, ReadsOffABlockWhatLivesInItAlone) {
+  PlanSpec spec;
+  spec.mesh.data = 2, spec.mesh.pipeline = 2, spec.states.zero_stage = 2, spec.offload.optimizer = Space::host;
+  int leave = 0, arrive = 0, on_host = 0;
+  for (const RankClass& c : lower(samples::make(spec)).classes)
+    for (const Block& block : c.blocks)
+      for (const Space space : {Space::device, Space::host}) {
+        std::int64_t alive = 0, most = 0;
+        for (const Step& step : block.steps) {
+          for (const BufferId b : step.births)
+            if (c.buffers[b].space == space && !c.buffers[b].per_micro_batch)
+              alive += (c.buffers[b].bytes() + kAlignment - 1) / kAlignment * kAlignment;
+          most = std::max(most, alive);
+          for (const BufferId b : step.deaths)
+            if (c.buffers[b].space == space && !c.buffers[b].per_micro_batch)
+              alive -= (c.buffers[b].bytes() + kAlignment - 1) / kAlignment * kAlignment;
+        }
+        EXPECT_EQ(alive, 0) << block.name;
+        const std::vector<ScratchBuffer> within = scratch_of(c, block, space);
+        EXPECT_EQ(most_alive(within), most) << block.name;
+        for (const ScratchBuffer& one : within) {
+          EXPECT_EQ(c.buffers[one.buffer].space, space);
+          leave += one.leaves, arrive += one.arrives, on_host += space == Space::host;
+        }
+      }
+  EXPECT_TRUE(leave > 0 && arrive > 0 && on_host > 0) << "messages, and copies of what is updated";
 }
 
 // The embedding's output waits for the first block's stage, which sends its gradient first.

@@ -184,6 +184,44 @@ TEST(Offload, OfTheOptimizerInFp16IsTheSameInClosedFormAndReplayed) {
     }
 }
 
+// What lives at the end of such a step is read off its lowered block, on every stage and in every memory.
+TEST(Offload, OfStatesAndParametersNeedsInClosedFormWhatIsPlaced) {
+  const auto cluster = testing::cluster("dgx-2", 8);
+  const cost::Pricing pricing(cluster, bare("generic-eager"));
+  for (const char* name : {"gpt2-124m", "mixtral-8x7b"})
+    for (const Space states : {Space::device, Space::host, Space::nvme})
+      for (const Space parameters : {Space::device, Space::host, Space::nvme})
+        for (const int zero : {0, 1, 3})
+          for (const int pipeline : {1, 4}) {
+            auto model = std::make_shared<models::Model>(*testing::model(name));
+            model->layers = 12;
+            model->experts.aux_coefficient = 0;
+            plan::PlanSpec spec = spec_on_host(8 / pipeline);
+            spec.mesh.pipeline = pipeline;
+            spec.shape.micro_batch = 1;
+            spec.stages.order = plan::Order::one_f_one_b;
+            spec.offload = {Space::device, states, parameters, 1};
+            spec.states.zero_stage = zero;
+            const auto plan = plan::make_plan(model, cluster, spec);
+            if (!plan || !spec.offload.any()) continue;  // a combination that is refused
+            SCOPED_TRACE(std::string(name) + ", " + plan::describe(spec));
+            cost::Estimator estimator(model, pricing);
+            const plan::Schedule schedule = plan::lower(*plan, cost::lower_options(pricing.stack()));
+            for (const plan::StageId stage : spec.mesh.stages()) {
+              const plan::Placement placed = plan::sizes_of(schedule.classes[stage.index()]);
+              const cost::StageMemory memory = estimator.memory(*plan, stage);
+              const double device = memory.total() - memory.software;
+              EXPECT_NEAR(device, static_cast<double>(placed.arena_bytes), 1e-3 * device) << stage.number();
+              const auto bytes = [&](Space space) { return static_cast<double>(placed.arena_bytes_of(space)); };
+              EXPECT_EQ(memory.nvme, bytes(Space::nvme)) << stage.number();
+              // What passes read from files goes through the host, too, which is still a rule of thumb.
+              if (parameters != Space::nvme) {
+                EXPECT_EQ(memory.host, bytes(Space::host)) << stage.number();
+              }
+            }
+          }
+}
+
 // The end of such a step is priced from its lowered block, on the clocks of one rank, so that only other ranks could
 // make a difference; here all do the same.
 TEST(Offload, EndsAStepInClosedFormAsReplayed) {

@@ -275,6 +275,12 @@ class ConfigReader : public ConfigKeys {
       s.kind = RopeKind::yarn;
       s.low = number("beta_slow", 1), s.high = number("beta_fast", 32);
       s.whole_pairs = at.optional("truncate").boolean(true);
+    } else if (kind == "proportional" && model.family == Family::gemma4) {
+      s.kind = RopeKind::proportional;
+      s.share = at.optional("partial_rotary_factor").number(0, 1, 1);
+      s.factor = at.optional("factor").number(1, kMost, 1);
+      model.rope_scaling = s;
+      return;
     } else if (kind == "longrope" || kind == "su") {
       return longrope(at, model);
     } else {

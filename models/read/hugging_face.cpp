@@ -262,6 +262,8 @@ class ConfigReader : public ConfigKeys {
     if (at.is_map() || at_.has("rope_scaling")) model.rope_scaling = {};  // else the class's own
     if (!at.is_map()) return;
     if (const Cursor full = at.optional("full_attention"); full.is_map()) at = full;
+    if (at.optional("llama_4_scaling_beta").number(0, 1e3, 0) > 0)
+      differs("queries are not scaled with their positions beyond the first length (llama_4_scaling_beta)");
     const std::string kind = at.optional(at.has("rope_type") ? "rope_type" : "type").text("default");
     constexpr double kMost = 1e6;
     RopeScaling s;

@@ -62,9 +62,14 @@ struct Experts {
   /// A value per expert is added to its score when experts are chosen, but not when they are weighted. It is a buffer
   /// that the loss does not train (Wang et al. 2024).
   bool balance_bias = false;
-  double bias_rate = 0;        ///< after a step each expert's bias moves this far towards the mean load; 0: it stays
-  bool router_bias = false;    ///< the router's product has a bias (gpt-oss)
-  bool expert_bias = false;    ///< an expert's products have biases (gpt-oss)
+  double bias_rate = 0;      ///< after a step each expert's bias moves this far towards the mean load; 0: it stays
+  bool router_bias = false;  ///< the router's product has a bias (gpt-oss)
+  bool expert_bias = false;  ///< an expert's products have biases (gpt-oss)
+  /// Every token takes the block's MLP, too: both read the residual, each between norms of its own (Gemma 4).
+  bool beside = false;
+  /// The router reads the residual behind a norm of its own, divided by the root of its width, and the chosen weights
+  /// are multiplied by a trained number of each expert (Gemma 4).
+  bool own_router_norm = false;
   double aux_coefficient = 0;  ///< of the load-balancing loss (Fedus et al. 2022, equation 4), over the global step
   double z_coefficient = 0;    ///< of the mean square of the router's log-sum-exp (Zoph et al. 2022, equation 5)
   /// An expert takes at most capacity_factor * k * T / E tokens of a sequence (rounded down, at least 1), first come

@@ -43,10 +43,12 @@ struct Switch {
   const char* key;
   bool Experts::*of;
 };
-constexpr Switch kSwitches[] = {{"shared_gate", &Experts::shared_gate},   {"normalised", &Experts::normalised},
-                                {"scales_input", &Experts::scales_input}, {"groups_by_two", &Experts::groups_by_two},
-                                {"balance_bias", &Experts::balance_bias}, {"router_bias", &Experts::router_bias},
-                                {"expert_bias", &Experts::expert_bias}};
+constexpr Switch kSwitches[] = {
+    {"shared_gate", &Experts::shared_gate},        {"normalised", &Experts::normalised},
+    {"scales_input", &Experts::scales_input},      {"groups_by_two", &Experts::groups_by_two},
+    {"balance_bias", &Experts::balance_bias},      {"router_bias", &Experts::router_bias},
+    {"expert_bias", &Experts::expert_bias},        {"beside", &Experts::beside},
+    {"own_router_norm", &Experts::own_router_norm}};
 
 }  // namespace
 
@@ -137,6 +139,13 @@ void check_experts(const Cursor& root, const Model& m) {
                     std::ceil(100 * e.capacity_factor / (room > 0 ? room : 1)) / 100));
   needs("narrow", e.narrow == 0 || !e.scales_input, "weights that scale what experts read cannot scale a copy of it",
         "narrow: 0, or scales_input: false");
+  needs("beside",
+        !e.beside || (m.output_norm && m.input_norm && !m.parallel && e.shared == 0 && m.pattern.empty() && !m.bias),
+        "an MLP stands beside experts between norms before and after it, where no expert is shared",
+        "output_norm: true and shared: 0, without pattern and bias; or beside: false");
+  needs("own_router_norm", !e.own_router_norm || (e.beside && !e.scales_input && e.narrow == 0),
+        "a router has a norm of its own where experts stand beside an MLP, and weights scale what experts make",
+        "beside: true; or own_router_norm: false");
   needs("", m.pre_norm, "layers with experts must normalise first", "pre_norm: true, or leave `experts` out");
   const double all = static_cast<double>(e.count) * static_cast<double>(e.hidden) *
                      static_cast<double>(e.columns(m.hidden)) * 3 * static_cast<double>(m.layers);

@@ -15,6 +15,7 @@ enum class Family : std::uint8_t {
   gemma,
   gemma2,
   gemma3,
+  gemma4,
   gpt_neox,
   phi3,
   opt,

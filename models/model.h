@@ -73,12 +73,31 @@ struct FurtherPrediction {
   [[nodiscard]] bool any() const { return modules > 0; }
 };
 
+/// Each layer's own input: a row of a table of its own and a product of the token's embedding, joined, which a gate
+/// lets into the residual behind the block (Gemma 3n and 4). Predicted, not executed.
+struct LayerInputs {
+  std::int64_t width = 0;  ///< columns that a layer gets; 0: none
+  std::int64_t vocab = 0;  ///< rows of the table, which has the columns of all layers
+  bool operator==(const LayerInputs&) const = default;
+  [[nodiscard]] bool any() const { return width > 0; }
+};
+
+/// Layers without keys and values of their own (Gemma 3n and 4): the last ones read those of the last layer before them
+/// that sees as much as they do. Predicted, not executed.
+struct SharedKeys {
+  std::int64_t layers = 0;  ///< 0: none
+  bool widens = false;      ///< their MLPs are twice as wide as the others'
+  bool operator==(const SharedKeys&) const = default;
+  [[nodiscard]] bool any() const { return layers > 0; }
+};
+
 /// The properties in which the blocks of one model may differ.
 struct BlockVariant {
   BlockParts parts;
   bool sees_all = true;  ///< no window
   bool unrotated = false;
-  bool chooses = true;  ///< has the model's indexer, if that has one
+  bool chooses = true;   ///< has the model's indexer, if that has one
+  bool borrows = false;  ///< reads another layer's keys and values
   auto operator<=>(const BlockVariant&) const = default;
 };
 
@@ -125,24 +144,27 @@ struct Model {
   /// factor: beside attention, beside other mixers, beside MLPs and experts.
   bool normed_skip = false;
   std::array<double, 3> skip_scales = {1, 1, 1};
-  bool embedding_norm = false;            ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
-  bool scaled_embedding = false;          ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
-  double embedding_scale = 1;             ///< token rows times this (Granite)
-  double residual_scale = 1;              ///< what a block's halves add to the residual times this (Granite)
-  double logit_scale = 1;                 ///< logits times this (Granite, Command R)
-  bool qk_norm = false;                   ///< RMSNorm of each head of q and k before rotation (Qwen3)
-  bool joint_qk_norm = false;             ///< with qk_norm: one RMSNorm over all heads of q, one over k's (OLMo 2)
-  bool late_qk_norm = false;              ///< with qk_norm: after the rotation (HunYuan)
-  double rotary_share = 1;                ///< the share of a head's columns that rotate, its first ones
-  std::int64_t position_offset = 0;       ///< rows of the position table before the first position (OPT: 2)
-  double attention_cap = 0;               ///< scores become cap tanh(score/cap) (Gemma 2); 0: no cap
-  double logit_cap = 0;                   ///< the same for the logits
-  double query_scale = 0;                 ///< scores are divided by its square root; 0: by that of head_dim
-  std::int64_t window = 0;                ///< how many tokens a token sees, itself included; 0: all before it
-  std::int64_t window_period = 0;         ///< every n-th layer sees all tokens (Gemma 2: 2); 0: none does
-  bool full_first = false;                ///< with window_period: each n-th layer from the first on (GPT-Neo)
+  bool embedding_norm = false;       ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
+  bool scaled_embedding = false;     ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
+  double embedding_scale = 1;        ///< token rows times this (Granite)
+  double residual_scale = 1;         ///< what a block's halves add to the residual times this (Granite)
+  double logit_scale = 1;            ///< logits times this (Granite, Command R)
+  bool qk_norm = false;              ///< RMSNorm of each head of q and k before rotation (Qwen3)
+  bool joint_qk_norm = false;        ///< with qk_norm: one RMSNorm over all heads of q, one over k's (OLMo 2)
+  bool late_qk_norm = false;         ///< with qk_norm: after the rotation (HunYuan)
+  bool value_norm = false;           ///< with qk_norm: RMSNorm of each head of v too, without a weight (Gemma 4)
+  bool keys_as_values = false;       ///< with value_norm: layers that see all norm k for v, and make none (Gemma 4)
+  double rotary_share = 1;           ///< the share of a head's columns that rotate, its first ones
+  std::int64_t position_offset = 0;  ///< rows of the position table before the first position (OPT: 2)
+  double attention_cap = 0;          ///< scores become cap tanh(score/cap) (Gemma 2); 0: no cap
+  double logit_cap = 0;              ///< the same for the logits
+  double query_scale = 0;            ///< scores are divided by its square root; 0: by that of head_dim
+  std::int64_t window = 0;           ///< how many tokens a token sees, itself included; 0: all before it
+  std::int64_t window_period = 0;    ///< every n-th layer sees all tokens (Gemma 2: 2); 0: none does
+  bool full_first = false;           ///< with window_period: each n-th layer from the first on (GPT-Neo)
   std::vector<std::int64_t> full_layers;  ///< in place of a period: the layers that see all tokens, in order
   std::int64_t window_kv_heads = 0;       ///< G of layers with a window (MiMo-V2); 0: as the other layers
+  std::int64_t window_head_dim = 0;       ///< D of layers with a window (Gemma 4); 0: as the other layers
   /// For layers with a window, which then rotate at their own rates, never scaled (Gemma 3); 0: as the other layers.
   double window_theta = 0;
   std::int64_t unrotated_period = 0;  ///< every n-th layer does not rotate (SmolLM3, Llama 4: 4); 0: all do
@@ -151,10 +173,12 @@ struct Model {
   double masked_fraction = 0;
   bool next_sentence = false;  ///< BERT's other head: whether the second segment follows the first
   Dropout dropout;
-  Lora lora;                     ///< adapters that train in place of everything else
-  Experts experts;               ///< in place of some layers' MLPs
-  FurtherPrediction further;     ///< behind the last block
-  LatentAttention latent;        ///< in place of q, k and v made from the token; head_dim is then nope + rope
+  Lora lora;                  ///< adapters that train in place of everything else
+  Experts experts;            ///< in place of some layers' MLPs
+  FurtherPrediction further;  ///< behind the last block
+  LatentAttention latent;     ///< in place of q, k and v made from the token; head_dim is then nope + rope
+  LayerInputs layer_inputs;
+  SharedKeys shared_keys;
   Indexer indexer;               ///< of latent attention with a narrow vector for queries
   bool attention_gate = false;   ///< attention's output is scaled by a sigmoid of a product with the token (Qwen3-Next)
   double value_scale = 1;        ///< attention's output times this (MiMo-V2)
@@ -191,7 +215,23 @@ struct Model {
   [[nodiscard]] std::int64_t kv_heads_of(std::int64_t layer) const {
     return window_kv_heads > 0 && windowed(layer) ? window_kv_heads : kv_heads;
   }
-  [[nodiscard]] std::int64_t value_columns() const { return value_dim > 0 ? value_dim : head_dim; }
+  [[nodiscard]] std::int64_t head_dim_of(std::int64_t layer) const {
+    return window_head_dim > 0 && windowed(layer) ? window_head_dim : head_dim;
+  }
+  /// Columns of a head of v.
+  [[nodiscard]] std::int64_t value_columns(std::int64_t layer) const {
+    return value_dim > 0 ? value_dim : head_dim_of(layer);
+  }
+  /// Whether a layer makes v by a product of its own.
+  [[nodiscard]] bool makes_values(std::int64_t layer) const { return !keys_as_values || windowed(layer); }
+  /// Whether it reads the keys and values of a layer before it.
+  [[nodiscard]] bool borrows_keys(std::int64_t layer) const {
+    return shared_keys.any() && layer < layers && layer >= layers - shared_keys.layers;
+  }
+  /// F of its MLP.
+  [[nodiscard]] std::int64_t ffn_of(std::int64_t layer) const {
+    return (shared_keys.widens && borrows_keys(layer) ? 2 : 1) * ffn_hidden;
+  }
   [[nodiscard]] bool has_sinks(std::int64_t layer) const {
     return attention_sinks && (!sinks_in_windows || windowed(layer));
   }
@@ -219,17 +259,18 @@ struct Model {
   [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
     const BlockParts of = parts(layer);
     if (!attends(of)) return {of, true, true};
-    return {of, !windowed(layer), !rotates(layer), indexer.chooses(layer)};
+    return {of, !windowed(layer), !rotates(layer), indexer.chooses(layer), borrows_keys(layer)};
   }
   /// Whether the model has several variants of blocks.
   [[nodiscard]] bool has_variants() const {
     const bool mixed = experts.any() && (experts.first_dense > 0 || experts.period > 1);
-    return mixed || pattern.size() > 1 || indexer.every > 1 ||
+    return mixed || pattern.size() > 1 || indexer.every > 1 || shared_keys.any() ||
            (window > 0 && (window_period > 0 || !full_layers.empty())) || unrotated_period > 0;
   }
-  /// The columns of a head that rotate.
-  [[nodiscard]] std::int64_t rotary_columns() const {
-    return static_cast<std::int64_t>(rotary_share * static_cast<double>(head_dim) + 1e-9);
+  /// The columns of a head that rotate, where a window decides the head's width.
+  [[nodiscard]] std::int64_t rotary_columns(bool windowed = false) const {
+    const std::int64_t width = windowed && window_head_dim > 0 ? window_head_dim : head_dim;
+    return static_cast<std::int64_t>(rotary_share * static_cast<double>(width) + 1e-9);
   }
 };
 

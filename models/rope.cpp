@@ -15,7 +15,7 @@
 namespace orrery::models {
 namespace {
 
-const std::vector<std::string> kKinds = {"none", "linear", "llama3", "yarn", "longrope"};
+const std::vector<std::string> kKinds = {"none", "linear", "llama3", "yarn", "longrope", "proportional"};
 
 /// The pair, a fractional number of 0 to columns / 2, that turns `times` times within `original` tokens.
 double pair_that_turns(double times, double theta, const RopeScaling& s, std::int64_t columns) {
@@ -41,7 +41,8 @@ double kept(double rate, std::int64_t pair, double theta, const RopeScaling& s, 
       const double width = last == first ? kLeastWidth : last - first;
       return 1 - std::clamp((static_cast<double>(pair) - first) / width, 0.0, 1.0);
     }
-    case RopeKind::longrope: return 0;
+    case RopeKind::longrope:
+    case RopeKind::proportional: return 0;
   }
   return 1;
 }
@@ -52,7 +53,9 @@ std::vector<double> rope_rates(double theta, const RopeScaling& scaling, std::in
   std::vector<double> out(static_cast<std::size_t>(columns / 2));
   ENSURE(scaling.kind != RopeKind::longrope || scaling.divisors.size() == out.size(), "{} divisors of {} pairs",
          scaling.divisors.size(), out.size());
-  for (std::size_t i = 0; i < out.size(); ++i) {
+  const double share = scaling.kind == RopeKind::proportional ? scaling.share : 1;
+  const auto turning = static_cast<std::size_t>(share * static_cast<double>(out.size()));
+  for (std::size_t i = 0; i < turning; ++i) {
     const auto pair = static_cast<std::int64_t>(i);
     const double rate = std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(columns));
     const double whole = kept(rate, pair, theta, scaling, columns);
@@ -105,6 +108,11 @@ RopeScaling read_rope_scaling(const base::Cursor& at) {
     out.long_attention = at.optional("long_attention").number(0, kMost, out.attention);
     return out;
   }
+  if (out.kind == RopeKind::proportional) {
+    out.share = at.at("share").number(0, 1, 1);
+    out.factor = at.optional("factor").number(1, kMost, 1);
+    return out;
+  }
   out.factor = at.at("factor").number(1, kMost, 1);
   if (out.kind == RopeKind::linear) return out;
   out.original = at.at("original").integer(1, kMostSequence, 1);
@@ -127,6 +135,8 @@ std::string rope_scaling_text(const RopeScaling& s) {
     return fmt::format(
         "{{type: longrope, original: {}, attention: {}, long_attention: {}, divisors: [{}], long_divisors: [{}]}}",
         s.original, s.attention, s.long_attention, fmt::join(s.divisors, ", "), fmt::join(s.long_divisors, ", "));
+  if (s.kind == RopeKind::proportional)
+    return fmt::format("{{type: proportional, share: {}, factor: {}}}", s.share, s.factor);
   std::string out = fmt::format("{{type: {}, factor: {}", kKinds[static_cast<std::size_t>(s.kind)], s.factor);
   if (s.kind != RopeKind::linear) out += fmt::format(", original: {}, low: {}, high: {}", s.original, s.low, s.high);
   if (s.kind == RopeKind::yarn)

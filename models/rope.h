@@ -19,6 +19,7 @@ enum class RopeKind : std::uint8_t {
   yarn,      ///< Peng et al., "YaRN" (arXiv:2309.00071), section 3.2 ("NTK-by-parts") and eq. 21, 22
   longrope,  ///< each pair by a number of its own: Ding et al., "LongRoPE" (arXiv:2402.13753), as in Phi-3's published
              ///< code, with other numbers for sequences longer than `original`
+  proportional,  ///< the first pairs alone turn, `share` of all, each at the rate that it has among all (Gemma 4)
 };
 
 struct RopeScaling {
@@ -29,6 +30,7 @@ struct RopeScaling {
   /// the same, no pair is in between.
   double low = 1, high = 4;
   bool whole_pairs = true;                 ///< yarn: bounds are rounded outwards to whole pairs
+  double share = 1;                        ///< proportional
   double attention = 1;                    ///< yarn, longrope: factor on cosines and sines
   std::vector<double> divisors = {};       ///< longrope: of each pair's rate, in sequences of up to `original` tokens,
   std::vector<double> long_divisors = {};  ///< and in longer ones, which have

@@ -64,12 +64,21 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   row("heads", model->heads == model->kv_heads
                    ? std::to_string(model->heads)
                    : fmt::format("{}, {} of keys and values", model->heads, model->kv_heads));
-  if (model->window_kv_heads > 0 || model->value_dim > 0)
+  if (model->window_kv_heads > 0 || model->window_head_dim > 0 || model->value_dim > 0)
     row("columns of a head",
-        fmt::format("{}, of values {}{}", model->head_dim, model->value_columns(),
-                    model->window_kv_heads > 0
-                        ? fmt::format("; {} of keys and values where there is a window", model->window_kv_heads)
-                        : ""));
+        fmt::format(
+            "{}, of values {}{}{}", model->head_dim, model->value_dim > 0 ? model->value_dim : model->head_dim,
+            model->window_head_dim > 0 ? fmt::format("; {} where there is a window", model->window_head_dim) : "",
+            model->window_kv_heads > 0
+                ? fmt::format("; {} of keys and values where there is a window", model->window_kv_heads)
+                : ""));
+  if (model->layer_inputs.any())
+    row("inputs of each layer",
+        fmt::format("{} columns, from a table of {} rows", model->layer_inputs.width, model->layer_inputs.vocab));
+  if (model->shared_keys.any())
+    row("keys and values",
+        fmt::format("of layers before them in the last {}{}", base::count_of(model->shared_keys.layers, "layer"),
+                    model->shared_keys.widens ? ", whose MLPs are twice as wide" : ""));
   const auto blocks_with = [&](auto&& holds) {
     return base::count_of(model->blocks_with(model->layers, holds), "layer");
   };

@@ -276,8 +276,10 @@ void CpuBackend::run_in_fp32(const Call& call) {
   case OpKind::kind: return run_##kind(machine_, call);
       ORRERY_CPU_ALONE(ORRERY_RUN)
 #undef ORRERY_RUN
-    case OpKind::choose_tokens:
-    case OpKind::choose_tokens_grad: ENSURE(false, "{} is predicted, and not executed", models::name_of(call.op.kind));
+#define ORRERY_CASE(kind) case OpKind::kind:
+      ORRERY_PREDICTED_ALONE(ORRERY_CASE)
+#undef ORRERY_CASE
+      ENSURE(false, "{} is predicted, and not executed", models::name_of(call.op.kind));
   }
 }
 

@@ -321,6 +321,31 @@ void run_grouped_weight_grad(Machine& machine, const Call& call) {
   });
 }
 
+void run_scale_choices(Machine&, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.chosen;
+  const float* weights = call.input(0, count);
+  const std::int32_t* choice = call.ids(1, count);
+  const float* scales = call.input(2, call.op.m);
+  float* y = call.output(0, count);
+  for (std::int64_t i = 0; i < count; ++i) y[i] = weights[i] * scales[choice[i]];
+}
+
+// Sums over rows in their order, so that they do not depend on the number of threads.
+void run_scale_choices_grad(Machine&, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.chosen;
+  const float* dy = call.input(0, count);
+  const float* weights = call.input(1, count);
+  const std::int32_t* choice = call.ids(2, count);
+  const float* scales = call.input(3, call.op.m);
+  float* dweights = call.output(0, count);
+  float* dscales = call.output(1, call.op.m);
+  std::vector<double> sums(static_cast<std::size_t>(call.op.m));
+  for (std::int64_t i = 0; i < count; ++i)
+    sums[static_cast<std::size_t>(choice[i])] += static_cast<double>(dy[i]) * static_cast<double>(weights[i]);
+  for (std::int64_t e = 0; e < call.op.m; ++e) dscales[e] += static_cast<float>(sums[static_cast<std::size_t>(e)]);
+  for (std::int64_t i = 0; i < count; ++i) dweights[i] = dy[i] * scales[choice[i]];
+}
+
 void run_row_gate(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, m = call.op.m;
   const float* x = call.input(0, n * m);

@@ -188,70 +188,97 @@ void run_scale_columns(Machine& machine, const Call& call) {
   });
 }
 
-// A token's heads of q and k count as rows of D, or all of q as one row and all of k.
+namespace {
+
+/// Where heads of k and v are among a token's columns, and in x, which has no v if v is made of k.
+struct HeadColumns {
+  explicit HeadColumns(const models::Op& op)
+      : runs(models::normed_runs(op)),
+        k(runs.of_q * runs.q_width),
+        v(runs.width()),
+        values(op.kv_heads * models::value_columns(op)),
+        all(v + values),
+        of_keys(op.values == models::HeadValues::of_keys),
+        of_x(of_keys ? v : all),
+        source(of_keys ? k : v) {}
+  models::NormedRuns runs;
+  std::int64_t k, v, values, all;
+  bool of_keys;
+  std::int64_t of_x;    ///< columns of x
+  std::int64_t source;  ///< of v, in x
+};
+
+}  // namespace
+
+// A token's heads of q and k, and of v if they are normed, count as rows of D, or all of q as one row and all of k.
 void run_head_norm(Machine& machine, const Call& call) {
-  const models::Op& op = call.op;
-  const models::NormedRuns runs = models::normed_runs(op);
-  const std::int64_t n = op.batch * op.sequence, k = runs.of_q * runs.q_width, v = runs.width();
-  const std::int64_t values = op.kv_heads * models::value_columns(op), width = v + values;
-  const float epsilon = static_cast<float>(op.epsilon);
-  const float* x = call.input(0, n * width);
+  const HeadColumns c(call.op);
+  const models::NormedRuns& runs = c.runs;
+  const std::int64_t n = call.op.batch * call.op.sequence;
+  const float epsilon = static_cast<float>(call.op.epsilon);
+  const float* x = call.input(0, n * c.of_x);
   const float* given_q = call.optional_input(1, runs.q_width);
   const float* given_k = call.optional_input(2, runs.k_width);
-  float* y = call.output(0, n * width);
+  float* y = call.output(0, n * c.all);
   float* rstd = call.output(1, n * runs.count());
-  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
+  machine.pool.each(n, rows_per_chunk(c.all), [&](std::int64_t begin, std::int64_t end, int thread) {
     const std::int64_t most = std::max(runs.q_width, runs.k_width);
     const float* weight_q = weights_or_ones(machine, given_q, most, thread);
     const float* weight_k = weights_or_ones(machine, given_k, most, thread);
+    const float* ones = runs.of_v > 0 ? weights_or_ones(machine, nullptr, most, thread) : nullptr;
     for (std::int64_t i = begin; i < end; ++i) {
-      const float* from = x + i * width;
-      float* to = y + i * width;
+      const float* from = x + i * c.of_x;
+      float* to = y + i * c.all;
       float* of_q = rstd + i * runs.count();
+      float* of_k = of_q + runs.of_q;
+      if (runs.of_v > 0)
+        machine.kernels.rms_norm(from + c.source, ones, to + c.v, of_k + runs.of_k, runs.of_v, runs.k_width, epsilon);
       machine.kernels.rms_norm(from, weight_q, to, of_q, runs.of_q, runs.q_width, epsilon);
-      machine.kernels.rms_norm(from + k, weight_k, to + k, of_q + runs.of_q, runs.of_k, runs.k_width, epsilon);
-      if (from != to) std::copy_n(from + v, values, to + v);
+      machine.kernels.rms_norm(from + c.k, weight_k, to + c.k, of_k, runs.of_k, runs.k_width, epsilon);
+      if (from != to && runs.of_v == 0) std::copy_n(from + c.v, c.values, to + c.v);
     }
   });
 }
 
 void run_head_norm_grad(Machine& machine, const Call& call) {
-  const models::Op& op = call.op;
-  const models::NormedRuns runs = models::normed_runs(op);
-  const std::int64_t n = op.batch * op.sequence, k = runs.of_q * runs.q_width, v = runs.width();
-  const std::int64_t values = op.kv_heads * models::value_columns(op), width = v + values;
-  const float* dy = call.input(0, n * width);
-  const float* x = call.input(1, n * width);
+  const HeadColumns c(call.op);
+  const models::NormedRuns& runs = c.runs;
+  const std::int64_t n = call.op.batch * call.op.sequence;
+  const float* dy = call.input(0, n * c.all);
+  const float* x = call.input(1, n * c.of_x);
   const float* given_q = call.optional_input(2, runs.q_width);
   const float* given_k = call.optional_input(3, runs.k_width);
   const float* rstd = call.input(4, n * runs.count());
-  float* dx = call.output(0, n * width);
+  float* dx = call.output(0, n * c.of_x);
   // Parameters first, because dx may overwrite dy.
   const auto weights = [&](std::int64_t first, std::int64_t statistic, std::int64_t count, std::int64_t d,
                            float* dweight) {
     machine.pool.each(d, columns_per_chunk(n * count), [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = 0; i < n; ++i) {
-        const std::int64_t at = i * width + first + begin;
-        machine.kernels.norm_weight_grad(dy + at, x + at, nullptr, rstd + i * runs.count() + statistic, dweight + begin,
-                                         nullptr, count, d, end - begin);
-      }
+      for (std::int64_t i = 0; i < n; ++i)
+        machine.kernels.norm_weight_grad(dy + i * c.all + first + begin, x + i * c.of_x + first + begin, nullptr,
+                                         rstd + i * runs.count() + statistic, dweight + begin, nullptr, count, d,
+                                         end - begin);
     });
   };
-  if (given_q != nullptr) {
-    weights(0, 0, runs.of_q, runs.q_width, call.output(1, runs.q_width));
-    weights(k, runs.of_q, runs.of_k, runs.k_width, call.output(2, runs.k_width));
-  }
-  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
+  if (given_q != nullptr) weights(0, 0, runs.of_q, runs.q_width, call.output(1, runs.q_width));
+  if (given_k != nullptr) weights(c.k, runs.of_q, runs.of_k, runs.k_width, call.output(2, runs.k_width));
+  machine.pool.each(n, rows_per_chunk(c.all), [&](std::int64_t begin, std::int64_t end, int thread) {
     const std::int64_t most = std::max(runs.q_width, runs.k_width);
     const float* weight_q = weights_or_ones(machine, given_q, most, thread);
     const float* weight_k = weights_or_ones(machine, given_k, most, thread);
+    const float* ones = runs.of_v > 0 ? weights_or_ones(machine, nullptr, most, thread) : nullptr;
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t at = i * width;
+      const float *dto = dy + i * c.all, *from = x + i * c.of_x;
+      float* to = dx + i * c.of_x;
       const float* of_q = rstd + i * runs.count();
-      machine.kernels.rms_norm_grad(dy + at, x + at, weight_q, of_q, nullptr, dx + at, runs.of_q, runs.q_width);
-      machine.kernels.rms_norm_grad(dy + at + k, x + at + k, weight_k, of_q + runs.of_q, nullptr, dx + at + k,
+      const float* of_k = of_q + runs.of_q;
+      if (runs.of_v > 0)
+        machine.kernels.rms_norm_grad(dto + c.v, from + c.source, ones, of_k + runs.of_k, nullptr, to + c.source,
+                                      runs.of_v, runs.k_width);
+      machine.kernels.rms_norm_grad(dto, from, weight_q, of_q, nullptr, to, runs.of_q, runs.q_width);
+      machine.kernels.rms_norm_grad(dto + c.k, from + c.k, weight_k, of_k, c.of_keys ? to + c.k : nullptr, to + c.k,
                                     runs.of_k, runs.k_width);
-      if (dx != dy) std::copy_n(dy + at + v, values, dx + at + v);
+      if (dx != dy && runs.of_v == 0) std::copy_n(dto + c.v, c.values, to + c.v);
     }
   });
 }

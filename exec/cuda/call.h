@@ -112,8 +112,9 @@ void run_compression(const Call& call);  ///< values in fewer bits
 /// Throws: tables outside the device's memory run only on CPU ranks.
 [[noreturn]] void refuse_tiers(const models::Op& op);
 [[noreturn]] void refuse_on_cuda(const models::Op& op);
-void refuse_attention(const models::Op& op);  ///< with sinks, or values of a width of their own
-void run_latent(const Call& call);            ///< latent attention's
+void refuse_attention(const models::Op& op);    ///< with sinks, or values of a width of their own
+void refuse_value_norms(const models::Op& op);  ///< of head_norm
+void run_latent(const Call& call);              ///< latent attention's
 /// Whether an operator works on rows in slots; its last operand then says how many rows are there
 /// (models/operators/op.h).
 [[nodiscard]] bool runs_in_slots(const models::Op& op);

@@ -214,6 +214,7 @@ template <class T>
 void run_head_norm(const Call& call) {
   using G = GradientOf<T>;
   const Op& op = call.op;
+  refuse_value_norms(op);
   const AttentionSizes s(op);
   const models::NormedRuns runs = models::normed_runs(op);
   const std::int64_t q = runs.q_width, k = runs.k_width, statistics = s.n * runs.count();
@@ -517,9 +518,9 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::newton_schulz: return run_newton_schulz(call);
 #define ORRERY_CASE(kind) case OpKind::kind:
       ORRERY_CPU_ALONE(ORRERY_CASE)
+      ORRERY_PREDICTED_ALONE(ORRERY_CASE)
 #undef ORRERY_CASE
-    case OpKind::choose_tokens:
-    case OpKind::choose_tokens_grad: return refuse_on_cuda(op);
+      return refuse_on_cuda(op);
   }
 }
 

@@ -26,4 +26,10 @@ void refuse_attention(const models::Op& op) {
         FailureKind::environment);
 }
 
+void refuse_value_norms(const models::Op& op) {
+  if (op.values != models::HeadValues::kept)
+    throw Failure("the CUDA backend has no norms of values yet: models with value_norm run on CPU ranks",
+                  FailureKind::environment);
+}
+
 }  // namespace orrery::exec::cuda

@@ -25,7 +25,7 @@ struct Heads {
   Op o = to.op(kind, in, out, 0);
   o.heads = heads.of_q;
   o.kv_heads = heads.of_kv;
-  o.head_dim = to.model.head_dim;
+  o.head_dim = to.model.head_dim_of(to.layer);
   if (to.model.value_dim != o.head_dim) o.value_dim = to.model.value_dim;
   o.causal = to.model.causal;
   o.flash = to.options.flash;
@@ -43,7 +43,7 @@ class AttentionCore {
       sinks.initial_stddev = to_.model.initial_stddev;
       std::tie(sinks_, sinks_gradient_) = to_.parameter(std::move(sinks));
     }
-    out_ = to_.activation("attention", heads_.of_q * to_.model.value_columns());
+    out_ = to_.activation("attention", heads_.of_q * to_.model.value_columns(to_.layer));
     const ExpandOptions& split = to_.options;
     saved_ = split.flash ? to_.activation("attention.lse", {split.batch, heads_.of_q, split.sequence}, DType::fp32)
                          : to_.activation("attention.probabilities",
@@ -85,9 +85,9 @@ class AttentionCore {
     if (!attends(kind)) return o;
     if (model.query_scale > 0) o.score_scale = 1 / std::sqrt(model.query_scale);
     if (const double factor = model.rope_scaling.scores(); factor != 1)
-      o.score_scale = factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model.head_dim));
+      o.score_scale = factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(o.head_dim));
     if (model.score_factor != 1)
-      o.score_scale = model.score_factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model.head_dim));
+      o.score_scale = model.score_factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(o.head_dim));
     o.cap = model.attention_cap;
     if (model.indexer.any() && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
     o.alibi_heads = model.positions == Positions::alibi ? model.heads : 0;
@@ -99,7 +99,9 @@ class AttentionCore {
   }
 
   // -- the ring -----------------------------------------------------------------------------------------------------
-  std::int64_t block_columns() const { return heads_.of_kv * (to_.model.head_dim + to_.model.value_columns()); }
+  std::int64_t block_columns() const {
+    return heads_.of_kv * (to_.model.head_dim_of(to_.layer) + to_.model.value_columns(to_.layer));
+  }
   TensorId key_values(const std::string& name, std::int64_t step) {
     return to_.activation(name + "." + std::to_string(step), block_columns());
   }

@@ -17,7 +17,10 @@ namespace orrery::models {
 class Attention final : public MixerNotes {
  public:
   explicit Attention(LinearNotes& to)
-      : to_(to), heads_{to.model.heads / to.options.tensor, to.model.kv_heads_of(to.layer) / to.options.tensor} {
+      : to_(to),
+        width_(to.model.head_dim_of(to.layer)),
+        values_width_(to.model.value_columns(to.layer)),
+        heads_{to.model.heads / to.options.tensor, to.model.kv_heads_of(to.layer) / to.options.tensor} {
     to_.model.latent.any() ? make_latent() : make_plain();
   }
 
@@ -39,6 +42,8 @@ class Attention final : public MixerNotes {
     const TensorId dh = to_.gathered(dh_own, "d_attention.h");
     const TensorId dout = to_.activation("d_attention", to_.columns_of(core_->out()));
     const TensorId dpacked = to_.activation("d_qkv", packed_columns());
+    const bool narrower = made_columns() != packed_columns();
+    const TensorId dnormed = narrower ? to_.activation("d_qkv.before", made_columns()) : dpacked;
     const TensorId dgate = gate_ ? to_.activation("d_attention.gate", to_.columns_of(gate_)) : TensorId();
     to_.bias_backward(projection_, dh_own);
     if (values_.exists()) {
@@ -58,7 +63,7 @@ class Attention final : public MixerNotes {
         return weight ? to_.sum_or_none(weight, gradient) : TensorId();
       };
       Op o = norm_op(OpKind::head_norm_grad, {dpacked, packed_, q_norm_, k_norm_, rstd_},
-                     {dpacked, sum(q_norm_, q_norm_gradient_), sum(k_norm_, k_norm_gradient_)});
+                     {dnormed, sum(q_norm_, q_norm_gradient_), sum(k_norm_, k_norm_gradient_)});
       o.accumulate = true;
       to_.emit(o);
     }
@@ -67,7 +72,7 @@ class Attention final : public MixerNotes {
       return latent_->backward(dpacked, x, da, name, [this](TensorId all) {
         if (indexer_) indexer_->backward(packed_, core_->saved(), heads_.of_q, all, latent_->queries());
       });
-    const TensorId dmade = gate_ ? to_.activation("d_qkv.made", qkv_.out) : dpacked;
+    const TensorId dmade = gate_ ? to_.activation("d_qkv.made", qkv_.out) : dnormed;
     if (gate_.exists()) to_.emit(columns_op(OpKind::join_columns, {dpacked, dgate}, {dmade}));
     to_.bias_backward(qkv_, dmade);
     to_.column_backward(qkv_, dmade, x, da, name);
@@ -82,23 +87,27 @@ class Attention final : public MixerNotes {
   void rotate_back(TensorId dpacked) {
     if (to_.model.rotates(to_.layer)) to_.emit(rope_op(OpKind::rope_grad, {dpacked}, {dpacked}));
   }
-  std::int64_t packed_columns() const {
-    const std::int64_t d = to_.model.head_dim;
-    return heads_.of_q * d + heads_.of_kv * (d + to_.model.value_columns());
+  /// Heads of keys and values that this layer makes.
+  std::int64_t own_keys() const { return to_.model.borrows_keys(to_.layer) ? 0 : heads_.of_kv; }
+  std::int64_t packed_columns() const { return heads_.of_q * width_ + own_keys() * (width_ + values_width_); }
+  /// Of these, the columns that a product makes.
+  std::int64_t made_columns() const {
+    return packed_columns() - (to_.model.makes_values(to_.layer) ? 0 : own_keys() * values_width_);
   }
   bool has_qkv_bias() const { return (to_.model.bias && to_.model.attention_bias) || to_.model.qkv_bias; }
 
   void make_plain() {
     const Model& model = to_.model;
-    const std::int64_t d = model.head_dim, c = model.hidden;
+    const std::int64_t d = width_, c = model.hidden;
     const std::string at = to_.prefix() + "attn.";
     make_qkv(at);
     if (model.qk_norm && model.norm_weight) {
       const std::int64_t q = model.joint_qk_norm ? heads_.of_q * d : d, k = model.joint_qk_norm ? heads_.of_kv * d : d;
       std::tie(q_norm_, q_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "q_norm.weight", q, -1, 1)));
-      std::tie(k_norm_, k_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "k_norm.weight", k, -1, 1)));
+      if (own_keys() > 0)
+        std::tie(k_norm_, k_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "k_norm.weight", k, -1, 1)));
     }
-    make_projection(at, model.value_columns());
+    make_projection(at, values_width_);
     if ((model.bias && model.attention_bias) || model.out_bias)
       std::tie(projection_.bias, projection_.bias_gradient) =
           to_.parameter(to_.by_rows(to_.vector(at + "proj.bias", c, -1, 0)));
@@ -111,14 +120,15 @@ class Attention final : public MixerNotes {
     }
     if (model.qk_norm) {
       normed_ = to_.activation("qkv.normed", columns);
-      const std::int64_t norms = model.joint_qk_norm ? 2 : heads_.of_q + heads_.of_kv;
+      const std::int64_t norms = normed_runs(norm_op(OpKind::head_norm, {}, {})).count();
       rstd_ = to_.activation("qkv.rstd", {to_.all_rows, norms}, DType::fp32);
     }
     core_.emplace(to_, heads_, normed_.exists() ? normed_ : packed_);
   }
   void make_qkv(const std::string& at) {
     const Model& model = to_.model;
-    const std::int64_t d = model.head_dim, v = model.value_columns(), c = model.hidden;
+    const bool makes_values = model.makes_values(to_.layer), borrows = model.borrows_keys(to_.layer);
+    const std::int64_t d = width_, v = makes_values ? values_width_ : 0, c = model.hidden;
     const std::int64_t kv_heads = heads_.of_kv * to_.options.tensor;  // of all ranks
     const std::int64_t queries = model.heads / kv_heads * d;          // per key/value head
     struct Piece {
@@ -126,7 +136,9 @@ class Attention final : public MixerNotes {
       std::int64_t rows, first;
     };
     std::vector<Tensor> weights, biases;
-    std::vector<Piece> pieces = {{"q", queries, 0}, {"k", d, queries}, {"v", v, queries + d}};
+    std::vector<Piece> pieces = {{"q", queries, 0}};
+    if (!borrows) pieces.push_back({"k", d, queries});
+    if (!borrows && makes_values) pieces.push_back({"v", v, queries + d});
     if (model.attention_gate) pieces.push_back({"gate", queries, 0});
     for (const Piece& piece : pieces) {
       const std::int64_t width = piece.rows * kv_heads;
@@ -135,7 +147,7 @@ class Attention final : public MixerNotes {
       for (Tensor* one : {&weights.back(), &biases.back()})
         one->group_rows = piece.rows, one->group_first = piece.first, one->group_stride = queries + d + v;
     }
-    qkv_ = {.in = c, .out = packed_columns() + (model.attention_gate ? heads_.of_q * d : 0), .rows = to_.all_rows};
+    qkv_ = {.in = c, .out = made_columns() + (model.attention_gate ? heads_.of_q * d : 0), .rows = to_.all_rows};
     std::tie(qkv_.weight, qkv_.weight_gradient) = to_.parameter(to_.fused(at + "qkv.weight", weights));
     to_.adapt(qkv_, model.lora.qkv);
     if (has_qkv_bias()) std::tie(qkv_.bias, qkv_.bias_gradient) = to_.parameter(to_.fused(at + "qkv.bias", biases));
@@ -166,11 +178,11 @@ class Attention final : public MixerNotes {
 
   Op rope_op(OpKind kind, const Tensors& in, const Tensors& out) const {
     const Model& model = to_.model;
-    Op o = heads_op(to_, heads_, kind, in, out);
+    Op o = heads_op(to_, {heads_.of_q, own_keys()}, kind, in, out);
     const bool own = model.window_theta > 0 && model.windowed(to_.layer);
     o.epsilon = own ? model.window_theta : model.rope_theta;
     if (!own) o.rope_scaling = model.rope_scaling.within(to_.options.sequence * to_.options.context);
-    o.rotary = model.latent.any() ? model.latent.rope : model.rotary_columns();
+    o.rotary = model.latent.any() ? model.latent.rope : model.rotary_columns(model.windowed(to_.layer));
     if (o.rotary == o.head_dim) o.rotary = 0;
     return o;
   }
@@ -181,12 +193,14 @@ class Attention final : public MixerNotes {
     return o;
   }
   Op norm_op(OpKind kind, const Tensors& in, const Tensors& out) const {
-    Op o = heads_op(to_, heads_, kind, in, out);
+    Op o = heads_op(to_, {heads_.of_q, own_keys()}, kind, in, out);
     o.epsilon = to_.model.norm_epsilon, o.joint = to_.model.joint_qk_norm;
+    if (to_.model.value_norm) o.values = to_.model.makes_values(to_.layer) ? HeadValues::normed : HeadValues::of_keys;
     return o;
   }
 
   LinearNotes& to_;
+  std::int64_t width_, values_width_;  ///< of a head of q and k, and of v
   Heads heads_;
   Linear qkv_, projection_;
   std::optional<LatentProjection> latent_;  ///< in place of `qkv_`

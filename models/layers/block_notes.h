@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/layers/attention_notes.h"
+#include "models/layers/layer_input_notes.h"
 #include "models/layers/mixture_notes.h"
 #include "models/layers/mlp_notes.h"
 
@@ -23,38 +25,54 @@ inline TensorId branch_gradient(LinearNotes& to, TensorId dy, DropoutPlace place
 
 /// y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the
 /// MLP's norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition, and may be the
-/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be another mixer, or several.
+/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be another mixer, or several. Experts
+/// may stand beside the MLP, both between norms of their own (Gemma 4).
 class PreNormBlock {
  public:
-  PreNormBlock(LinearNotes& to, TensorId x, TensorId y) : to_(to), parts_(to.model.parts(to.layer)), x_(x), y_(y) {
+  PreNormBlock(LinearNotes& to, TensorId x, TensorId y)
+      : to_(to), parts_(to.model.parts(to.layer)), x_(x), end_(y), y_(y) {
     const bool first = to_.model.input_norm;
     if (first && mixes()) norm_1_ = to_.norm(to_.prefix() + "ln_1");
     for (const Mixer one : members_of(parts_.mixer)) mixers_.push_back(traits_of(one).notes(to_));
     if (to_.model.output_norm && mixes()) out_1_ = to_.norm(to_.prefix() + "ln_1_out");
     if (first && feeds() && !to_.model.shared_norm) norm_2_ = to_.norm(to_.prefix() + "ln_2");
-    if (mixed())
-      mixture_.emplace(to_);
-    else if (feeds())
-      mlp_.emplace(to_);
+    if (mixed()) mixture_.emplace(to_);
+    if (feeds() && (!mixed() || beside())) mlp_.emplace(to_);
+    if (beside()) {
+      mlp_out_ = to_.norm(to_.prefix() + "ln_2_mlp_out");
+      experts_norm_ = to_.norm(to_.prefix() + "ln_2_experts");
+      experts_out_ = to_.norm(to_.prefix() + "ln_2_experts_out");
+    }
     if (to_.model.output_norm && feeds()) out_2_ = to_.norm(to_.prefix() + "ln_2_out");
+    if (to_.model.layer_inputs.any()) layer_input_.emplace(to_);
     const std::int64_t c = to_.model.hidden;
+    if (layer_input_) y_ = to_.own_activation("block.y", c);
     a_ = first && mixes() ? to_.own_activation("ln_1", c) : x_;
     if (mixes()) h_ = to_.own_activation("attention.h", c), h_sums_ = to_.partial(h_, "attention.h.partial");
     r_ = !mixes() ? x_ : !feeds() ? y_ : to_.own_activation("residual", c);
     if (!feeds()) return;
     b_ = to_.model.shared_norm ? a_ : first ? to_.own_activation("ln_2", c) : r_;
     g_ = to_.own_activation("mlp.h", c);
-    g_sums_ = mixed() ? TensorId() : to_.partial(g_, "mlp.h.partial");
+    m_ = beside() ? to_.own_activation("mlp.own.h", c) : g_;
+    g_sums_ = mlp_ ? to_.partial(m_, "mlp.h.partial") : TensorId();
+    if (!beside()) return;
+    experts_x_ = to_.own_activation("ln_2_experts", c);
+    experts_y_ = to_.own_activation("experts.h", c);
   }
 
   void forward() {
     const TensorId a_all = mixes() ? mixer_forward() : TensorId();
     if (feeds()) feed_forward(a_all);
+    if (layer_input_) layer_input_->forward(y_, end_);
   }
   /// From dy to dx.
   void backward(TensorId dy, TensorId dx) {
     const std::int64_t c = to_.model.hidden;
     dy_ = dy, dx_ = dx;
+    if (layer_input_) {
+      dy_ = to_.own_activation("d_block.y", c);
+      layer_input_->backward(dy, y_, dy_);
+    }
     const TensorId db = feeds() ? to_.own_activation("d_ln_2", c) : TensorId();
     const TensorId da = mixes() ? to_.own_activation("d_ln_1", c) : TensorId();
     const TensorId dr = to_.model.shared_norm || !feeds() ? dy_ : mixes() ? to_.own_activation("d_residual", c) : dx_;
@@ -66,6 +84,7 @@ class PreNormBlock {
   [[nodiscard]] bool mixes() const { return parts_.mixer != Mixer::none; }
   [[nodiscard]] bool feeds() const { return parts_.feed != Feed::none; }
   [[nodiscard]] bool mixed() const { return parts_.feed == Feed::experts; }
+  [[nodiscard]] bool beside() const { return mixed() && to_.model.experts.beside; }
 
   // r = x + mixer(norm(x)); returns all rows of the norm.
   TensorId mixer_forward() {
@@ -80,7 +99,9 @@ class PreNormBlock {
   void feed_forward(TensorId a_all) {
     const bool shared = to_.model.shared_norm;
     if (!shared && to_.model.input_norm) to_.norm_forward(norm_2_, to_.model.parallel ? x_ : r_, b_);
-    if (mixed()) {
+    if (beside()) {
+      beside_forward();
+    } else if (mixed()) {
       mixture_->forward(b_, g_, "ln_2");
     } else {
       mlp_->forward(shared ? a_all : to_.gathered(b_, "ln_2.gathered"), g_sums_);
@@ -93,10 +114,43 @@ class PreNormBlock {
   void feed_backward(TensorId db, TensorId dr) {
     const TensorId dg = branch_gradient(to_, dy_, DropoutPlace::mlp_branch, "d_mlp.dropped");
     const TensorId dg_own = output_norm_gradient(out_2_, dg, g_, "d_mlp.normed");
+    if (beside()) return beside_backward(dg_own, db, dr);
     mixed() ? mixture_->backward(dg_own, b_, db, "ln_2") : mlp_->backward(dg_own, b_, db, "ln_2");
     // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
     const TensorId beside = skip_gradient(dy_, db, to_.model.skip_scales[2], "d_ln_2.skip");
     if (!to_.model.shared_norm) input_gradient(norm_2_, db, to_.model.parallel ? x_ : r_, beside, dr);
+  }
+  // g = norm(mlp(b)) + norm(experts(norm(r)))
+  void beside_forward() {
+    mlp_->forward(to_.gathered(b_, "ln_2.gathered"), g_sums_);
+    to_.add_up(g_sums_, m_);
+    const TensorId mlp = output_norm(mlp_out_, m_, "mlp.own.normed");
+    to_.norm_forward(experts_norm_, r_, experts_x_);
+    Router& router = mixture_->router();
+    mixture_->forward(experts_x_, experts_y_, "ln_2_experts", router.has_norm() ? router.normed(r_) : TensorId());
+    const TensorId experts = output_norm(experts_out_, experts_y_, "experts.normed");
+    to_.emit(to_.own_op(OpKind::add, {mlp, experts}, {g_}, to_.model.hidden));
+  }
+  void beside_backward(TensorId dg, TensorId db, TensorId dr) {
+    const auto own = [&](const char* name) { return to_.own_activation(name, to_.model.hidden); };
+    Router& router = mixture_->router();
+    const TensorId dx = own("d_ln_2_experts"), routed = router.has_norm() ? router.normed() : TensorId();
+    const TensorId drouted = routed ? own("d_router.normed") : TensorId();
+    mixture_->backward(output_norm_gradient(experts_out_, dg, experts_y_, "d_experts.normed"), experts_x_, dx,
+                       "ln_2_experts", routed, drouted);
+    // Each of the norms that read r adds its gradient to that of the skip.
+    TensorId sum = dy_;
+    const auto through = [&](const char* name, auto&& backward) {
+      const TensorId before = std::exchange(sum, own(name));
+      backward(before, sum);
+    };
+    if (routed.exists())
+      through("d_residual.routed",
+              [&](TensorId before, TensorId after) { router.norm_backward(drouted, r_, before, after); });
+    through("d_residual.experts",
+            [&](TensorId before, TensorId after) { to_.norm_backward(experts_norm_, dx, r_, before, after); });
+    mlp_->backward(output_norm_gradient(mlp_out_, dg, m_, "d_mlp.own.normed"), b_, db, "ln_2");
+    to_.norm_backward(norm_2_, db, r_, sum, dr);
   }
   void mixer_backward(TensorId da, TensorId db, TensorId dr) {
     const TensorId dbranch =
@@ -153,12 +207,15 @@ class PreNormBlock {
 
   LinearNotes& to_;
   BlockParts parts_;
-  TensorId x_, y_, dy_, dx_;
+  TensorId x_, end_, y_, dy_, dx_;  ///< end: behind the layer's own input; without one y
   Norm norm_1_, out_1_, norm_2_, out_2_;
+  Norm mlp_out_, experts_norm_, experts_out_;  ///< where experts stand beside the MLP
   std::vector<std::unique_ptr<MixerNotes>> mixers_;
   std::optional<Mlp> mlp_;
   std::optional<Mixture> mixture_;
+  std::optional<LayerInputGate> layer_input_;
   TensorId a_, h_, r_, b_, g_;
+  TensorId m_, experts_x_, experts_y_;  ///< of the MLP by itself; of the experts
   TensorId h_sums_, g_sums_;
 };
 

@@ -130,8 +130,10 @@ Flops flops_per_token(const Model& model, std::int64_t sequence) {
     total.all += static_cast<double>(count) * block.all;
     total.spared += static_cast<double>(count) * block.spared;
   });
-  const Flops head = flops_of_layer(model, LayerKind::head, 0, options);
-  total.all += head.all, total.spared += head.spared;
+  for (const LayerKind end : {LayerKind::embedding, LayerKind::head}) {
+    const Flops of_end = flops_of_layer(model, end, 0, options);
+    total.all += of_end.all, total.spared += of_end.spared;
+  }
   total.all /= static_cast<double>(sequence);
   total.spared /= static_cast<double>(sequence);
   return total;

@@ -1,6 +1,7 @@
 #pragma once
 /// The embedding of a model's tokens, and the table that heads share with it. Private to models/; see expand.cpp.
 #include <cmath>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -45,6 +46,79 @@ inline void look_up(LinearNotes& to, TensorId tokens, TensorId table, TensorId e
   to.add_up(sums, e);
 }
 
+/// What the embedding makes for all layers (Model::layer_inputs): (E(token) sqrt(P) + norm(W x / sqrt(C))) / sqrt(2),
+/// with a table E and a product W of P columns for each layer; the norm takes the P of each layer by themselves. What
+/// comes back of the layers' gradients changes table and product, and x.
+class AllLayerInputs {
+ public:
+  explicit AllLayerInputs(LinearNotes& to) : to_(to), p_(to.model.layer_inputs.width), all_(p_ * to.model.layers) {
+    const std::int64_t multiple = to_.options.vocab_multiple * to_.options.tensor;
+    const std::int64_t rows = (to_.model.layer_inputs.vocab + multiple - 1) / multiple * multiple;
+    Tensor table = to_.matrix("layer_input.table.weight", rows, all_, 0, to_.model.initial_stddev);
+    table.logical_shape[0] = to_.model.layer_inputs.vocab;
+    local_rows_ = table.shape[0];
+    std::tie(table_, table_gradient_) = to_.parameter(std::move(table));
+    product_ = {.in = to_.model.hidden, .out = all_, .rows = to_.own_rows};
+    product_.scale = 1 / std::sqrt(static_cast<double>(to_.model.hidden));
+    std::tie(product_.weight, product_.weight_gradient) = to_.parameter(
+        to_.by_rows(to_.matrix("layer_input.product.weight", all_, to_.model.hidden, -1, to_.model.initial_stddev)));
+    std::tie(norm_, norm_gradient_) =
+        to_.parameter(to_.by_rows(to_.vector("layer_input.product_norm.weight", p_, -1, 1)));
+    rows_ = to_.own_activation("layer_input.rows", all_);
+    made_ = to_.own_activation("layer_input.made", all_);
+    normed_ = to_.own_activation("layer_input.made.normed", all_);
+    rstd_ = to_.rows("layer_input.rstd", to_.own_rows * to_.model.layers);
+  }
+
+  void forward(TensorId tokens, TensorId x) {
+    const TensorId sums = to_.partial(rows_, "layer_input.rows.partial");
+    to_.emit(look(OpKind::embedding, {tokens, table_}, sums));
+    to_.add_up(sums, rows_);
+    to_.linear_forward(product_, x, made_, false);
+    to_.emit(each_layer(OpKind::rms_norm, {made_, norm_}, {normed_, rstd_}));
+    to_.emit(to_.own_op(OpKind::add, {rows_, normed_}, {rows_}, all_));
+    Op scaled = to_.own_op(OpKind::scale_columns, {rows_}, {rows_}, all_);
+    scaled.runs = {{all_}, {std::sqrt(0.5)}};
+    to_.emit(std::move(scaled));
+  }
+  /// Adds to dx.
+  void backward(TensorId tokens, TensorId x, TensorId dx) {
+    const TensorId d = to_.own_activation("d_layer_input.rows", all_);
+    const TensorId dmade = to_.own_activation("d_layer_input.made", all_);
+    to_.emit(to_.own_op(OpKind::layer_input, {}, {d}, all_));  // what the layers have made of it
+    Op norm = each_layer(OpKind::rms_norm_grad, {d, made_, norm_, rstd_, {}},
+                         {dmade, to_.gradient_or_none(norm_, norm_gradient_)});
+    norm.accumulate = norm_gradient_.exists();
+    to_.emit(std::move(norm));
+    to_.weight_backward(product_, dmade, x);
+    to_.input_backward(product_, dmade, dx, true);
+    to_.emit(look(OpKind::embedding_grad, {tokens, to_.gathered(d, "d_layer_input.gathered")}, table_gradient_));
+  }
+
+ private:
+  Op look(OpKind kind, const Tensors& in, TensorId out) const {
+    Op o = to_.op(kind, in, {out}, local_rows_);
+    o.k = all_;
+    o.vocab = to_.model.layer_inputs.vocab;
+    o.scale = std::sqrt(static_cast<double>(p_));
+    o.accumulate = kind == OpKind::embedding_grad;
+    return o;
+  }
+  Op each_layer(OpKind kind, const Tensors& in, const Tensors& out) const {
+    Op o = to_.own_op(kind, in, out, p_);
+    o.n *= to_.model.layers;
+    o.epsilon = to_.model.norm_epsilon;
+    return o;
+  }
+
+  LinearNotes& to_;
+  std::int64_t p_, all_;  ///< columns of one layer, and of all
+  std::int64_t local_rows_ = 0;
+  Linear product_;
+  TensorId table_, table_gradient_, norm_, norm_gradient_;
+  TensorId rows_, made_, normed_, rstd_;
+};
+
 inline void embedding(LinearNotes& to) {
   to.ends(false, true);
   const std::int64_t c = to.model.hidden;
@@ -62,7 +136,9 @@ inline void embedding(LinearNotes& to) {
   Norm after;
   const bool normed = to.model.embedding_norm || !to.model.pre_norm;
   if (normed) after = to.norm("ln_e");
-  const TensorId e = normed ? to.own_activation("embedded", c) : to.program.y;
+  std::optional<AllLayerInputs> layer_inputs;
+  if (to.model.layer_inputs.any()) layer_inputs.emplace(to);
+  const TensorId e = normed || layer_inputs ? to.own_activation("embedded", c) : to.program.y;
   to.begin(to.program.forward);
   look_up(to, tokens, table, e, "embedded.partial");
   const auto add_row = [&](OpKind kind, const Tensors& in) {
@@ -74,13 +150,23 @@ inline void embedding(LinearNotes& to) {
   if (learned) add_row(OpKind::position_add, {e, positions});
   if (typed) add_row(OpKind::type_add, {e, kinds, types});
   if (normed) to.norm_forward(after, e, to.program.y);
+  if (layer_inputs) {
+    layer_inputs->forward(tokens, e);
+    if (!normed) to.emit(to.own_op(OpKind::scale_columns, {e}, {to.program.y}, c));
+  }
   const double rate = to.model.dropout.embedding;
   if (to.drops(rate))
     to.emit(to.drawing(to.own_op(OpKind::dropout, {to.program.y}, {to.program.y}, c), rate, kEmbeddingSite));
 
   to.begin(to.program.backward);
   if (to.model.lora.any()) return;  // nothing here trains
-  const TensorId dy = to.dropped(to.program.dy, rate, kEmbeddingSite, "d_dropped");
+  TensorId dy = to.dropped(to.program.dy, rate, kEmbeddingSite, "d_dropped");
+  if (layer_inputs) {
+    const TensorId sum = to.own_activation("d_embedded.sum", c);
+    to.emit(to.own_op(OpKind::scale_columns, {dy}, {sum}, c));
+    layer_inputs->backward(tokens, e, sum);
+    dy = sum;
+  }
   TensorId de = dy;
   if (normed) {
     de = to.own_activation("d_embedded", c);

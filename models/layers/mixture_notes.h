@@ -51,15 +51,17 @@ class Mixture {
     if (to_.model.experts.shared > 0) shared_.emplace(to_, sizes_.own_routes, to_.prefix() + "mlp.");
   }
 
-  /// y = the mixture of x, both of this rank's own rows, summed over the tensor group.
-  void forward(TensorId x, TensorId y, const std::string& name) {
+  [[nodiscard]] Router& router() { return router_; }
+
+  /// y = the mixture of x, both of this rank's own rows, summed over the tensor group. The router reads `routed`, or x.
+  void forward(TensorId x, TensorId y, const std::string& name, TensorId routed = {}) {
     if (!sizes_.own_routes) {
       const TensorId all = to_.gathered(x, name + ".gathered"), sums = to_.partial(y, "mlp.h.partial");
-      routed_forward(all, sums);
+      routed_forward(all, routed ? to_.gathered(routed, "router.gathered") : all, sums);
       if (shared_) shared_->forward(all, sums, true);
       return to_.add_up(sums, y);
     }
-    routed_forward(x, y);
+    routed_forward(x, routed ? routed : x, y);
     if (!shared_) return;
     if (!to_.sharded) return shared_->forward(x, y, true);
     const TensorId all = to_.gathered(x, name + ".gathered"), sums = to_.partial(y, "shared.partial");
@@ -69,16 +71,19 @@ class Mixture {
     to_.emit(to_.own_op(OpKind::add, {y, own}, {y}, to_.model.hidden));
   }
 
-  /// From dy to dx, which gets the name `name`; both of this rank's own rows.
-  void backward(TensorId dy, TensorId x, TensorId dx, const std::string& name) {
+  /// From dy to dx, which gets the name `name`; both of this rank's own rows. With `routed` also to its gradient.
+  void backward(TensorId dy, TensorId x, TensorId dx, const std::string& name, TensorId routed = {},
+                TensorId drouted = {}) {
     if (!sizes_.own_routes) {
       const TensorId dh = to_.gathered(dy, "d_mlp.h"), all = to_.gathered(x, name + ".gathered_again");
       const TensorId sums = to_.partial(dx, "d_" + name + ".partial");
-      routed_backward(dh, all, sums);
+      const TensorId routed_sums = routed ? to_.partial(drouted, "d_router.partial") : sums;
+      routed_backward(dh, all, sums, routed ? to_.gathered(routed, "router.gathered_again") : all, routed_sums);
       if (shared_) shared_->backward(dh, all, sums, true);
+      if (routed.exists()) to_.add_up(routed_sums, drouted);
       return to_.add_up(sums, dx);
     }
-    routed_backward(dy, x, dx);
+    routed_backward(dy, x, dx, routed ? routed : x, routed ? drouted : dx);
     if (!shared_) return;
     if (!to_.sharded) return shared_->backward(dy, x, dx, true);
     const TensorId dh = to_.gathered(dy, "d_mlp.h"), all = to_.gathered(x, name + ".gathered_again");
@@ -91,8 +96,8 @@ class Mixture {
 
  private:
   // h, from the rows of x. Where the tensor group splits experts, x are all its rows and h is partial.
-  void routed_forward(TensorId x, TensorId h) {
-    router_.forward(x);
+  void routed_forward(TensorId x, TensorId routed, TensorId h) {
+    router_.forward(routed);
     if (narrow_) narrow_->narrow(x);
     const TensorId made = narrow_ ? narrow_->sums() : h;
     const TensorId all = travel_.of_all(narrow_ ? narrow_->copies() : x, "experts.x");
@@ -114,8 +119,8 @@ class Mixture {
     if (narrow_) narrow_->widen(h);
   }
 
-  // From dh to dx, both of the rows of x.
-  void routed_backward(TensorId dh, TensorId x, TensorId dx) {
+  // From dh to dx, both of the rows of x, and to the gradient of what the router read.
+  void routed_backward(TensorId dh, TensorId x, TensorId dx, TensorId routed, TensorId drouted) {
     const std::int64_t c = travel_.columns();
     const bool scales_input = to_.model.experts.scales_input;
     // Gradients of the experts' results, and of the weights.
@@ -145,7 +150,7 @@ class Mixture {
     if (!sizes_.own_routes) to_.all_reduce(dweights);
     travel_.scatter(sums, dcopies);
     if (narrow_) narrow_->narrow_backward(dcopies, x, dx);
-    router_.backward(dweights, x, dx);
+    router_.backward(dweights, routed, drouted, drouted != dx);
   }
 
   // The router's weights, if they scale the experts' input, or their output; none otherwise.

@@ -13,7 +13,7 @@ class Mlp {
  public:
   explicit Mlp(LinearNotes& to) : to_(to) {
     const std::int64_t c = to_.model.hidden;
-    const std::int64_t f = to_.model.ffn_hidden;
+    const std::int64_t f = to_.model.ffn_of(to_.layer);
     const bool gated = traits_of(to_.model.activation).gated;
     const std::string at = to_.prefix() + "mlp.";
     width_ = f / to_.options.tensor;

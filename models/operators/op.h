@@ -146,8 +146,9 @@ enum class OpKind : std::uint8_t {
   gate,           ///< in: x (n,2F) gate first, up second. out: y (n,F) = function(gate)*up
   gate_grad,      ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
   /// RMSNorm of each head of q and of k by itself (Henry et al. 2020; Qwen3), or `joint`ly of all of them. in: qkv,
-  /// [weight of q (D; joint: H*D)], [weight of k (D; joint: G*D)]. out: y in the layout of qkv, with v unchanged; rstd
-  /// (n,H+G; joint: n,2).
+  /// [weight of q (D; joint: H*D)], [weight of k (D; joint: G*D)]. out: y in the layout of qkv, with v as `values`
+  /// says;
+  /// rstd (n,H+G; joint: n,2; n,H+2G where v is normed too).
   head_norm,
   head_norm_grad,  ///< in: dy, qkv, [weights of q and k], rstd. out: dqkv (may be dy), [their gradients (accumulate)]
   soft_cap,        ///< in: x (n,m). out: y = cap tanh(x/cap) (may be x); its gradient is cross_entropy_grad's
@@ -338,9 +339,14 @@ enum class OpKind : std::uint8_t {
   /// in: dy, x, raw dt, B, C, dt bias, A_log, D. out: dx, d raw dt, dB, dC, ddt bias, dA_log, dD (these accumulate),
   /// workspace (selective_workspace) fp32
   selective_scan_grad,
+  // -- a router's trained numbers, one for each of E experts (models/layers/router_notes.h); n rows with k choices
+  scale_choices,  ///< in: weights (n,k), choice (n,k) int32, scales (E). out: y (n,k) = weight times its expert's scale
+  scale_choices_grad,  ///< in: dy, weights, choice, scales. out: dweights, dscales (accumulates)
+  // -- each layer's own input (Model::layer_inputs): m columns, of those that the embedding has made for all layers.
+  // Predicted, not executed
+  layer_input,  ///< out: x (n,m)
   /// in: x (n,m). out: y (n,m), of which the columns of each of `runs` are those of x times its factor (y may be x);
-  /// its
-  /// own gradient
+  /// its own gradient
   scale_columns,
 };
 
@@ -364,7 +370,15 @@ enum class OpKind : std::uint8_t {
   EACH(decayed_attention_grad) \
   EACH(selective_scan)         \
   EACH(selective_scan_grad)    \
+  EACH(scale_choices)          \
+  EACH(scale_choices_grad)     \
   EACH(scale_columns)
+
+/// The kinds that are predicted, and that nothing runs: both backends refuse them.
+#define ORRERY_PREDICTED_ALONE(EACH) \
+  EACH(choose_tokens)                \
+  EACH(choose_tokens_grad)           \
+  EACH(layer_input)
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
 /// rows or its columns are divided over some number of tensor ranks.
@@ -373,6 +387,9 @@ struct MatrixParts {
   std::int32_t shards = 1, row_ways = 1, column_ways = 1;
   bool operator==(const MatrixParts&) const = default;
 };
+
+/// What head_norm makes of v: nothing, a norm without a weight, or such a norm of k in its place; qkv then has no v.
+enum class HeadValues : std::uint8_t { kept, normed, of_keys };
 
 /// A state space's sizes beside heads, groups and head_dim; local to a rank.
 struct StateSpaceShape {
@@ -437,13 +454,14 @@ struct Op {
   std::int64_t context = 1;
   std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t value_dim = 0;          ///< columns of a head of v, and of y's; 0: head_dim
-  bool joint = false;                  ///< head_norm: one norm over all heads of q, one over k's
-  std::int64_t vocab = 0;              ///< global, unpadded; the shard begins at tensor_rank*m
-  double epsilon = 0;                  ///< norm epsilon, or rope theta
-  std::int64_t rotary = 0;             ///< rope, latent attention: columns of a head that turn; rope's 0: all
-  RopeScaling rope_scaling;            ///< of rope
-  Function function = Function::none;  ///< activate, gate and their gradients
+  std::int64_t value_dim = 0;            ///< columns of a head of v, and of y's; 0: head_dim
+  bool joint = false;                    ///< head_norm: one norm over all heads of q, one over k's
+  HeadValues values = HeadValues::kept;  ///< head_norm
+  std::int64_t vocab = 0;                ///< global, unpadded; the shard begins at tensor_rank*m
+  double epsilon = 0;                    ///< norm epsilon, or rope theta
+  std::int64_t rotary = 0;               ///< rope, latent attention: columns of a head that turn; rope's 0: all
+  RopeScaling rope_scaling;              ///< of rope
+  Function function = Function::none;    ///< activate, gate and their gradients
   // Attention and related kinds. A score is q.k times score_scale (0: 1/sqrt(D)). With cap > 0 it becomes cap
   // tanh(score/cap). With alibi_heads > 0 (the number in the whole model), slope(head) (key - query) is added. With
   // window > 0 it is masked if query - key >= window. soft_cap also uses `cap`; so does cross_entropy_grad if the
@@ -506,16 +524,18 @@ inline constexpr std::size_t kOpSizes = 17;
   return op.heads * op.head_dim + key_value_columns(op);
 }
 
-/// How many runs of columns of q and of k head_norm takes by themselves, and how wide they are.
+/// How many runs of columns of q, of k and of v head_norm takes by themselves, and how wide they are.
 struct NormedRuns {
   std::int64_t of_q = 0, q_width = 0, of_k = 0, k_width = 0;
-  [[nodiscard]] std::int64_t count() const { return of_q + of_k; }
+  std::int64_t of_v = 0;  ///< as wide as those of k
+  [[nodiscard]] std::int64_t count() const { return of_q + of_k + of_v; }
+  /// Columns of q and k.
   [[nodiscard]] std::int64_t width() const { return of_q * q_width + of_k * k_width; }
 };
 [[nodiscard]] inline NormedRuns normed_runs(const Op& op) {
   const std::int64_t d = op.head_dim;
   if (op.joint) return {1, op.heads * d, 1, op.kv_heads * d};
-  return {op.heads, d, op.kv_heads, d};
+  return {op.heads, d, op.kv_heads, d, op.values == HeadValues::kept ? 0 : op.kv_heads};
 }
 
 /// Columns of a state space's operands. Without a state there is only what is gated and convolved.

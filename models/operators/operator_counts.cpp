@@ -122,7 +122,8 @@ double rotary_columns(const CountedOp& s) {
 }
 
 double head_norm_elements(const CountedOp& s) {
-  return tokens(s) * static_cast<double>(s.op.heads + s.op.kv_heads) * static_cast<double>(s.op.head_dim);
+  const NormedRuns runs = normed_runs(s.op);
+  return tokens(s) * static_cast<double>(runs.width() + runs.of_v * runs.k_width);
 }
 
 double attention_flops(const CountedOp& s) {

@@ -399,6 +399,15 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
               8 * static_cast<double>(selective_workspace(s.op));
      },
      .family = F::activation_grad, .form = P::scanned, .issued = Issued::autograd, .run_by = RunBy::cpu},
+    // -- a router's trained numbers
+    {KIND(scale_choices), .in = in("weights choice scales"), .out = out("y"), .flops = chosen_values,
+     .bytes = [](S s) { return 12 * chosen_values(s); }, .family = F::softmax,
+     .gradient = OpKind::scale_choices_grad, .run_by = RunBy::cpu},
+    {KIND(scale_choices_grad), .in = in("dy weights choice scales"), .out = out("dweights dscales+"),
+     .flops = [](S s) { return 3 * chosen_values(s); }, .bytes = [](S s) { return 16 * chosen_values(s); },
+     .family = F::softmax, .issued = Issued::autograd, .run_by = RunBy::cpu},
+    // -- each layer's own input
+    {KIND(layer_input), .out = out("x"), .flops = none, .bytes = moved<2>, .run_by = RunBy::nothing},
     {KIND(scale_columns), .in = in("x"), .out = out("y*"), .flops = each<1>, .bytes = moved<2>,
      .gradient = OpKind::scale_columns, .run_by = RunBy::cpu},
 }};
@@ -425,6 +434,16 @@ consteval bool alone_as_listed() {
   return true;
 }
 static_assert(alone_as_listed(), "the rows of what ORRERY_CPU_ALONE lists say so, too");
+
+consteval bool predicted_as_listed() {
+#define ORRERY_KIND(kind) OpKind::kind,
+  constexpr OpKind kListed[] = {ORRERY_PREDICTED_ALONE(ORRERY_KIND)};
+#undef ORRERY_KIND
+  for (const OpKind kind : kListed)
+    if (kOperators[static_cast<std::size_t>(kind)].run_by != RunBy::nothing) return false;
+  return true;
+}
+static_assert(predicted_as_listed(), "the rows of what ORRERY_PREDICTED_ALONE lists say so, too");
 
 }  // namespace
 

@@ -16,7 +16,7 @@ namespace orrery::models {
 void place_windows(const std::vector<bool>& sliding, Model& model);
 /// Layers with a window differ from the others in more than the mask, so that no window is too long to count.
 [[nodiscard]] inline bool window_is_more(const Model& m) {
-  return m.window_kv_heads > 0 || m.window_theta > 0 || m.sinks_in_windows;
+  return m.window_kv_heads > 0 || m.window_head_dim > 0 || m.keys_as_values || m.window_theta > 0 || m.sinks_in_windows;
 }
 
 class ConfigKeys {

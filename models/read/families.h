@@ -86,6 +86,7 @@ struct FamilyTraits {
 [[nodiscard]] std::vector<FamilyTraits> window_families();
 [[nodiscard]] std::vector<FamilyTraits> hybrid_families();
 [[nodiscard]] std::vector<FamilyTraits> recurrent_families();
+[[nodiscard]] std::vector<FamilyTraits> gemma4_families();
 [[nodiscard]] std::span<const FamilyTraits> families();
 [[nodiscard]] const FamilyTraits& traits_of(Family family);
 [[nodiscard]] const char* name_of(Family family);

@@ -92,7 +92,7 @@ void mimo_v2_published(ConfigKeys& k, Model& m) {
   };
   same("swa_num_attention_heads", m.heads);
   same("swa_head_dim", m.head_dim);
-  same("swa_v_head_dim", m.value_columns());
+  same("swa_v_head_dim", m.value_columns(0));
   m.window_kv_heads = 2 * m.kv_heads;
   k.count({"swa_num_key_value_heads"}, m.window_kv_heads, 1, kMostWidth, 2 * m.kv_heads);
   bool in_windows = true, elsewhere = false;
@@ -123,7 +123,7 @@ void mimo_v2_config(ConfigKeys& k, Model& m) {
   Experts& e = m.experts;
   llama_keys(k, m, 1e-5, false, k.given("layernorm_epsilon") ? "layernorm_epsilon" : "rms_norm_eps");
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 192);
-  std::int64_t values = m.value_columns();
+  std::int64_t values = m.value_columns(0);
   k.count({"v_head_dim"}, values, 1, kMostWidth, 128);
   if (k.reads()) m.value_dim = values == m.head_dim ? 0 : values;
   double scale = m.value_scale == 1 ? 0 : m.value_scale;

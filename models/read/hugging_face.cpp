@@ -262,6 +262,8 @@ class ConfigReader : public ConfigKeys {
     if (at.is_map() || at_.has("rope_scaling")) model.rope_scaling = {};  // else the class's own
     if (!at.is_map()) return;
     if (const Cursor full = at.optional("full_attention"); full.is_map()) at = full;
+    if (at.optional("llama_4_scaling_beta").number(0, 1e3, 0) > 0)
+      differs("queries are not scaled with their positions beyond the first length (llama_4_scaling_beta)");
     const std::string kind = at.optional(at.has("rope_type") ? "rope_type" : "type").text("default");
     constexpr double kMost = 1e6;
     RopeScaling s;
@@ -275,6 +277,12 @@ class ConfigReader : public ConfigKeys {
       s.kind = RopeKind::yarn;
       s.low = number("beta_slow", 1), s.high = number("beta_fast", 32);
       s.whole_pairs = at.optional("truncate").boolean(true);
+    } else if (kind == "proportional" && model.family == Family::gemma4) {
+      s.kind = RopeKind::proportional;
+      s.share = at.optional("partial_rotary_factor").number(0, 1, 1);
+      s.factor = at.optional("factor").number(1, kMost, 1);
+      model.rope_scaling = s;
+      return;
     } else if (kind == "longrope" || kind == "su") {
       return longrope(at, model);
     } else {

@@ -132,6 +132,7 @@ class ConfigWriter : public ConfigKeys {
                                s.attention == s.long_attention ? fmt::format(R"("attention_factor": {})", s.attention)
                                                                : fmt::format(R"("short_mscale": {}, "long_mscale": {})",
                                                                              s.attention, s.long_attention)));
+      case RopeKind::proportional: return;  // keys of its family (models/read/families_gemma4.cpp)
       case RopeKind::yarn: break;
     }
     put("rope_scaling",
@@ -197,13 +198,15 @@ const char* difference(const Model& given, const Model& again) {
   if (a.normalisation != b.normalisation || a.norm_epsilon != b.norm_epsilon) return "its normalisation";
   if (a.pre_norm != b.pre_norm || a.output_norm != b.output_norm || a.embedding_norm != b.embedding_norm ||
       a.input_norm != b.input_norm || a.shared_norm != b.shared_norm || a.qk_norm != b.qk_norm ||
-      a.joint_qk_norm != b.joint_qk_norm || a.late_qk_norm != b.late_qk_norm || a.norm_weight != b.norm_weight)
+      a.joint_qk_norm != b.joint_qk_norm || a.late_qk_norm != b.late_qk_norm || a.norm_weight != b.norm_weight ||
+      a.value_norm != b.value_norm)
     return "where it normalises";
   if (a.bias != b.bias || a.qkv_bias != b.qkv_bias || a.norm_bias != b.norm_bias ||
       a.attention_bias != b.attention_bias || a.out_bias != b.out_bias || a.head_bias != b.head_bias)
     return "its biases";
   if (a.kv_heads != b.kv_heads) return "grouped queries";
-  if (a.head_dim != b.head_dim || a.value_dim != b.value_dim) return "the width of its heads";
+  if (a.head_dim != b.head_dim || a.value_dim != b.value_dim || a.window_head_dim != b.window_head_dim)
+    return "the width of its heads";
   if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period ||
       a.full_first != b.full_first || a.full_layers != b.full_layers || a.window_kv_heads != b.window_kv_heads ||
       a.sinks_in_windows != b.sinks_in_windows)
@@ -214,6 +217,9 @@ const char* difference(const Model& given, const Model& again) {
   if (!(a.experts == b.experts)) return "its experts";
   if (!(a.indexer == b.indexer)) return "which tokens its attention reads";
   if (!(a.latent == b.latent)) return "its latent attention";
+  if (a.keys_as_values != b.keys_as_values || !(a.shared_keys == b.shared_keys))
+    return "where its keys and values are from";
+  if (!(a.layer_inputs == b.layer_inputs)) return "inputs of its layers";
   if (a.pattern != b.pattern || !(a.ssm == b.ssm) || a.conv_taps != b.conv_taps)
     return "its pattern of layers, or its state spaces";
   if (a.embedding_scale != b.embedding_scale || a.residual_scale != b.residual_scale || a.logit_scale != b.logit_scale)

@@ -74,7 +74,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   if (m.heads % m.kv_heads != 0) {
     report(kv_heads, fmt::format("{} heads do not divide by {} key/value heads", m.heads, m.kv_heads), "");
   }
-  if (m.heads * m.head_dim > kMostWidth) {
+  if (m.heads * std::max(m.head_dim, m.window_head_dim) > kMostWidth) {
     report(heads, fmt::format("{} heads of width {} are wider than {}", m.heads, m.head_dim, kMostWidth), "");
   }
   const Cursor masked = root.optional("masked_fraction"), next = root.optional("next_sentence");
@@ -88,7 +88,8 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
     report(next, "next_sentence needs masked tokens, but there are none",
            "use masked_fraction: 0.15, or next_sentence: false");
   }
-  if (m.positions == Positions::rope && (m.rotary_columns() % 2 != 0 || m.rotary_columns() < 2)) {
+  const auto pairs = [](std::int64_t columns) { return columns % 2 == 0 && columns >= 2; };
+  if (m.positions == Positions::rope && !(pairs(m.rotary_columns()) && pairs(m.rotary_columns(true)))) {
     report(heads,
            m.rotary_share < 1 ? fmt::format("rotary positions rotate pairs, but {} of {} columns of a head are {}",
                                             m.rotary_share, m.head_dim, m.rotary_columns())
@@ -142,6 +143,27 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         m.window_kv_heads == 0 || (m.window > 0 && m.heads % m.window_kv_heads == 0 && !m.latent.any()),
         "key/value heads of layers with a window divide the heads, and there is a window",
         "give a window, or leave window_kv_heads out");
+  needs(
+      "window_head_dim",
+      m.window_head_dim == 0 ||
+          (m.window > 0 && m.value_dim == 0 && !m.latent.any() && m.pattern.empty() && m.pre_norm),
+      "heads of layers with a window have a width of their own where all layers attend, and values are as wide as keys",
+      "give a window, without value_dim, latent_attention and pattern; or leave window_head_dim out");
+  needs("value_norm",
+        !m.value_norm || (m.qk_norm && !m.joint_qk_norm && !m.late_qk_norm && m.value_dim == 0 && !m.latent.any()),
+        "heads of v are normed with those of q and k, each by itself", "qk_norm: true, or value_norm: false");
+  needs("keys_as_values",
+        !m.keys_as_values || (m.value_norm && !m.bias && !m.qkv_bias && !m.attention_gate && m.value_dim == 0),
+        "keys stand in for values where these are normed, and made without biases and a gate",
+        "value_norm: true, or keys_as_values: false");
+  needs("layer_inputs", !m.layer_inputs.any() || (m.pre_norm && !m.parallel && traits_of(m.activation).gated),
+        "inputs of each layer come in by a gate, behind blocks whose norms come first", "leave layer_inputs out");
+  needs("shared_keys",
+        !m.shared_keys.any() || (m.shared_keys.layers < m.layers && !m.latent.any() && m.pattern.empty() &&
+                                 m.pre_norm && !m.attention_gate && !m.joint_qk_norm && !m.qkv_bias && !m.bias),
+        "the last layers read keys and values of layers before them, of which there is one, and whose products have "
+        "neither biases nor a gate",
+        "fewer layers, or leave shared_keys out");
   needs("value_dim", m.value_dim == 0 || (m.pre_norm && !m.attention_gate && !m.latent.any() && !m.bias),
         "values of a width of their own are of plain attention without biases, behind norms that come first",
         "leave value_dim out; latent_attention has a key for it");
@@ -291,6 +313,8 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.qk_norm = at.optional("qk_norm").boolean(m.qk_norm);
   m.joint_qk_norm = at.optional("joint_qk_norm").boolean(m.qk_norm && m.joint_qk_norm);
   m.late_qk_norm = at.optional("late_qk_norm").boolean(m.qk_norm && m.late_qk_norm);
+  m.value_norm = at.optional("value_norm").boolean(m.qk_norm && m.value_norm);
+  m.keys_as_values = at.optional("keys_as_values").boolean(m.value_norm && m.keys_as_values);
   m.parallel = at.optional("parallel").boolean(m.parallel);
   m.shared_norm = at.optional("shared_norm").boolean(m.shared_norm);
   m.output_norm = at.optional("output_norm").boolean(m.output_norm);
@@ -320,6 +344,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   const bool periodic = m.window > 0 && m.full_layers.empty();
   m.window_period = at.optional("window_period").integer(0, kMostLayers, periodic ? m.window_period : 0);
   m.window_kv_heads = at.optional("window_kv_heads").integer(0, kMostWidth, 0);
+  m.window_head_dim = at.optional("window_head_dim").integer(0, kMostWidth, 0);
   m.full_first = at.optional("full_first").boolean(m.window_period > 0 && m.full_first);
   m.window_theta = at.optional("window_theta").number(0, 1e12, m.window > 0 ? m.window_theta : 0);
   m.unrotated_period = at.optional("unrotated_period").integer(0, kMostLayers, m.unrotated_period);
@@ -332,6 +357,14 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.sinks_in_windows = at.optional("sinks_in_windows").boolean(m.attention_sinks && m.window > 0 && m.sinks_in_windows);
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
   if (const Cursor indexer = at.optional("indexer"); indexer.exists()) m.indexer = read_indexer(indexer);
+  if (const Cursor inputs = at.optional("layer_inputs"); inputs.exists()) {
+    m.layer_inputs.width = inputs.at("width").integer(1, kMostWidth, 1);
+    m.layer_inputs.vocab = inputs.optional("vocab").integer(1, kMostVocab, m.vocab);
+  }
+  if (const Cursor shared = at.optional("shared_keys"); shared.exists()) {
+    m.shared_keys.layers = shared.at("layers").integer(1, kMostLayers, 1);
+    m.shared_keys.widens = shared.optional("widens").boolean(false);
+  }
   const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
   if (experts.exists()) m.experts = read_experts(experts, m);
   if (const Cursor further = at.optional("further_prediction"); further.exists()) {
@@ -456,6 +489,8 @@ std::string write_model(const Model& m, int indent) {
   feature("qk_norm", &Model::qk_norm);
   feature("joint_qk_norm", &Model::joint_qk_norm);
   if (m.qk_norm) feature("late_qk_norm", &Model::late_qk_norm);
+  if (m.qk_norm) feature("value_norm", &Model::value_norm);
+  if (m.value_norm) feature("keys_as_values", &Model::keys_as_values);
   feature("parallel", &Model::parallel);
   feature("shared_norm", &Model::shared_norm);
   feature("output_norm", &Model::output_norm);
@@ -476,6 +511,7 @@ std::string write_model(const Model& m, int indent) {
   if (m.window > 0 && m.full_layers.empty()) feature("window_period", &Model::window_period);
   if (!m.full_layers.empty()) line("full_layers", fmt::format("[{}]", fmt::join(m.full_layers, ", ")));
   feature("window_kv_heads", &Model::window_kv_heads);
+  feature("window_head_dim", &Model::window_head_dim);
   if (m.window_period > 0) feature("full_first", &Model::full_first);
   if (m.window > 0) feature("window_theta", &Model::window_theta);
   feature("unrotated_period", &Model::unrotated_period);
@@ -488,6 +524,10 @@ std::string write_model(const Model& m, int indent) {
   if (m.attention_sinks && m.window > 0) feature("sinks_in_windows", &Model::sinks_in_windows);
   if (m.further.any())
     line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));
+  if (m.layer_inputs.any())
+    line("layer_inputs", fmt::format("{{width: {}, vocab: {}}}", m.layer_inputs.width, m.layer_inputs.vocab));
+  if (m.shared_keys.any())
+    line("shared_keys", fmt::format("{{layers: {}, widens: {}}}", m.shared_keys.layers, m.shared_keys.widens));
   if (m.conv_taps > 0) line("conv_taps", m.conv_taps);
   out += state_space_text(m.ssm, margin) + pattern_text(m.pattern, margin);
   out +=

@@ -198,6 +198,8 @@ std::string on_cpu_alone(const models::Model& model) {
   if (model.attention_gate) return "gates of attention's output are";
   if (model.attention_sinks) return "attention sinks are";
   if (model.value_dim > 0) return "values of a width of their own are";
+  if (model.value_norm) return "norms of values are";
+  if (model.experts.own_router_norm) return "a router's trained numbers of experts are";
   return {};
 }
 
@@ -231,6 +233,15 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
                      model.name),
          "without `indexer` the same layers train with attention to all tokens",
          {}}};
+  if (model.layer_inputs.any() || model.shared_keys.any())
+    return {{base::Severity::error,
+             "E0669",
+             {},
+             fmt::format("{}'s {}, which is predicted, and not executed", model.name,
+                         model.layer_inputs.any() ? "layers have inputs of their own"
+                                                  : "last layers read keys and values of others"),
+             "without `layer_inputs` and `shared_keys` the same layers train",
+             {}}};
   for (const models::MixerTraits* one : models::mixers_of(model))
     if (models::traits_of(one->core).run_by == models::RunBy::nothing)
       return {{base::Severity::error,

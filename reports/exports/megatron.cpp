@@ -85,6 +85,8 @@ void check_rope_scaling(Handover& h) {
       return h.needs(s.factor == std::floor(s.factor), "rotary positions scaled by a fraction", "a whole `factor`");
     case models::RopeKind::longrope:
       return h.needs(false, "rotary pairs with a divisor each", "leave `rope_scaling` out");
+    case models::RopeKind::proportional:
+      return h.needs(false, "pairs far apart of which some turn", "leave `rope_scaling` out");
     case models::RopeKind::llama3: {
       constexpr std::int64_t kTokens = 8192;
       return h.needs(s.original == kTokens && s.low == 1 && s.high == 4, "scaled rotary positions with other bounds",
@@ -137,6 +139,9 @@ void check_model(Handover& h) {
   h.needs(m.value_dim == 0 && m.window_kv_heads == 0 && m.value_scale == 1 && m.full_layers.empty(),
           "values of a width or a scale of their own, or windows by a list of layers",
           "models without `value_dim`, `value_scale`, `window_kv_heads` and `full_layers`");
+  h.needs(m.window_head_dim == 0 && !m.value_norm && !m.layer_inputs.any() && !m.shared_keys.any() && !m.experts.beside,
+          "heads of two widths, norms of values, inputs of each layer, keys of other layers, or experts beside an MLP",
+          "models without `window_head_dim`, `value_norm`, `layer_inputs`, `shared_keys` and `experts: {beside}`");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");
   h.note(
       dropout.embedding != dropout.residual,

@@ -146,6 +146,9 @@ inline void make_family(models::Model& m, models::Family family) {
   if (exaone) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;
+  if (family == Family::gemma4)
+    m.head_dim = 16, m.window_head_dim = 8, m.window_kv_heads = 4, m.keys_as_values = true, m.window = 4,
+    m.window_period = 2, m.window_theta = 100, m.logit_cap = 1.3;
   if (family != Family::gemma2 && family != Family::gemma3) return;
   m.window = 4;
   m.attention_cap = 0.7, m.logit_cap = 1.3, m.query_scale = 20;

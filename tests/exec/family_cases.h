@@ -10,6 +10,7 @@
 #include "tests/exec/delta_reference.h"
 #include "tests/exec/family_reference.h"
 #include "tests/exec/family_reference_gpt.h"
+#include "tests/exec/family_reference_parts.h"
 #include "tests/exec/recurrent_reference.h"
 
 namespace orrery::exec::family_models_test {
@@ -107,6 +108,24 @@ inline std::vector<FamilyCase> family_cases() {
                             .theta = 1e6,
                             .window_theta = 100},
                            28, 20));
+  // Dense, and with experts beside the MLP; the second layer sees all, with wider heads and k for v.
+  ref::LlamaLike gemma4 = {.head_norms = true,
+                           .activation = ref::gelu_tanh,
+                           .sandwich = true,
+                           .scaled = true,
+                           .tied = true,
+                           .logit_cap = 1.3,
+                           .window = 4,
+                           .alternates = true,
+                           .theta = 1e6,
+                           .window_theta = 100,
+                           .full_dim = 16,
+                           .full_pairs = 2,
+                           .value_norms = true};
+  all.push_back(llama_like("gemma4", Family::gemma4, 8, gemma4, 27, 1));
+  gemma4.beside = ref::gemma4_moe;
+  all.push_back(llama_like("gemma4_moe", Family::gemma4, 8, gemma4, 43, 1));
+  all.back().set = [](models::Model& m) { m.experts.count = 4, m.experts.chosen = 2, m.experts.hidden = 24; };
   all.push_back(llama_like("glm", Family::glm, 8, {.fused_mlp = true, .turned = 4, .adjacent = true}, 25));
   all.push_back(llama_like("glm4", Family::glm4, 8,
                            {.fused_mlp = true,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -95,6 +96,11 @@ inline Matrix rms_norm(const File& file, const std::string& name, const Matrix& 
       for (std::size_t c = 0; c < width; ++c) y(r, first + c) = x(r, first + c) * s * (one + w.v.at(c));
     }
   return y;
+}
+/// The same without weights, of groups of `width` columns.
+inline Matrix unit_norm(const Matrix& x, std::size_t width, double epsilon) {
+  const File ones = {{"ones.weight", {{width}, std::vector<double>(width, 1.0)}}};
+  return rms_norm(ones, "ones", x, epsilon);
 }
 /// rotate_half over the first `turned` columns of each head of width `dim`; or, with `adjacent`, each two columns that
 /// stand side by side.
@@ -242,6 +248,11 @@ struct LlamaLike {
   bool gated_attention = false;                         ///< Trinity: a gate of attention's output
   const char* sinks = "self_attn.attention_sink_bias";  ///< where the file has some
   double values = 1;                                    ///< MiMo-V2: v times this
+  std::size_t full_dim = 0;                             ///< Gemma 4: of heads that see all; 0: as the others
+  std::size_t full_pairs = 0;                           ///< with it: pairs of these heads that turn
+  bool value_norms = false;                             ///< Gemma 4: and a layer without v_proj takes k for v
+  /// Gemma 4: what stands beside the MLP, of a layer's weights, the residual and what the MLP made.
+  std::function<Matrix(const File&, const std::string&, const Matrix&, const Matrix&)> beside = nullptr;
   /// In place of the MLP: of a layer's weights, whose names begin so, and the norm's output.
   std::function<Matrix(const File&, const std::string&, const Matrix&)> feed = nullptr;
 };
@@ -264,29 +275,37 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
       q = columns(all, 0, own), k = columns(all, own, kv), v = columns(all, own + kv, kv);
     } else {
       q = linear(f, at + "self_attn.q_proj", n), k = linear(f, at + "self_attn.k_proj", n);
-      v = linear(f, at + "self_attn.v_proj", n);
+      v = f.count(at + "self_attn.v_proj.weight") > 0 ? linear(f, at + "self_attn.v_proj", n) : k;
     }
+    const bool windowed = a.window > 0 && (!a.alternates || i % 2 == (a.later ? 1 : 0));
+    const std::size_t dim = !windowed && a.full_dim > 0 ? a.full_dim : s.dim;
+    if (a.value_norms) v = unit_norm(v, dim, a.epsilon);
     if (a.head_norms) {
       q = rms_norm(f, at + "self_attn.q_norm", q, a.epsilon, a.one);
       k = rms_norm(f, at + "self_attn.k_norm", k, a.epsilon, a.one);
     }
-    const std::size_t turned = a.turned > 0 ? a.turned : s.dim;
+    const std::size_t turned = a.turned > 0 ? a.turned : dim;
     Scores how;
     how.cap = a.cap;
     if (s.query_scalar > 0) how.scale = 1 / std::sqrt(s.query_scalar);
-    if (!a.alternates || i % 2 == (a.later ? 1 : 0)) how.window = a.window;
+    if (windowed) how.window = a.window;
     if (const auto sinks = f.find(at + a.sinks); sinks != f.end()) how.sinks = &sinks->second;
     v = times_all(v, a.values);
     if (a.unrotated == 0 || (i + 1) % a.unrotated != 0) {
       const double theta = how.window > 0 && a.window_theta > 0 ? a.window_theta : a.theta;
-      q = rotary(q, s.dim, turned, theta, a.adjacent, a.divisors, a.turned_by);
-      k = rotary(k, s.dim, turned, theta, a.adjacent, a.divisors, a.turned_by);
+      std::vector<double> divisors = a.divisors;
+      if (!windowed && a.full_pairs > 0) {
+        divisors.assign(dim / 2, std::numeric_limits<double>::infinity());
+        std::fill_n(divisors.begin(), a.full_pairs, 1.0);
+      }
+      q = rotary(q, dim, turned, theta, a.adjacent, divisors, a.turned_by);
+      k = rotary(k, dim, turned, theta, a.adjacent, divisors, a.turned_by);
     }
     if (a.late_norms[0]) {
       q = rms_norm(f, at + a.late_norms[0], q, a.epsilon, a.one);
       k = rms_norm(f, at + a.late_norms[1], k, a.epsilon, a.one);
     }
-    Matrix h = attend(q, k, v, s.dim, how);
+    Matrix h = attend(q, k, v, dim, how);
     if (a.gated_attention)
       h = times(h, each(linear(f, at + "self_attn.gate_proj", n), [](double z) { return 1 / (1 + std::exp(-z)); }));
     h = linear(f, at + "self_attn.o_proj", h);
@@ -309,6 +328,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
       inner = each(linear(f, at + a.up, m), a.activation);
     }
     Matrix g = linear(f, at + a.down, inner);
+    if (a.beside) g = a.beside(f, at, x, g);
     if (a.sandwich) g = norm(at + a.after_mlp, g);
     x = plus(x, times_all(g, a.residuals));
   }
@@ -489,70 +509,6 @@ inline Matrix of_letters(const File& f, const Sizes& s, const std::string& lette
     x = plus(x, h);
   }
   return linear(f, "lm_head", rms_norm(f, "backbone.norm_f", x, 1e-5));
-}
-
-/// LFM2: a convolution of few taps over b x, times c; attention in every second layer; then a gated MLP or experts.
-inline Matrix lfm2(const File& f, const Sizes& s, const std::vector<int>& ids) {
-  const auto mlp = [&](const std::string& at, const Matrix& rows) {
-    return linear(f, at + "w2", times(each(linear(f, at + "w1", rows), silu), linear(f, at + "w3", rows)));
-  };
-  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
-    const Matrix n = rms_norm(f, at + "operator_norm", x, 1e-5);
-    Matrix h(0, 0);
-    if (i % 2 == 0) {
-      const Matrix all = linear(f, at + "conv.in_proj", n);
-      const std::size_t c = all.columns / 3;
-      const Matrix inner = times(columns(all, 0, c), columns(all, 2 * c, c));
-      const Weights& taps = f.at(at + "conv.conv.weight");
-      const std::size_t width = taps.shape.at(2);
-      Matrix made(n.rows, c);
-      for (std::size_t t = 0; t < n.rows; ++t)
-        for (std::size_t j = 0; j < c; ++j)
-          for (std::size_t back = 0; back < width && back <= t; ++back)
-            made(t, j) += taps.v.at(j * width + width - 1 - back) * inner(t - back, j);
-      h = linear(f, at + "conv.out_proj", times(columns(all, c, c), made));
-    } else {
-      const auto turned = [&](const char* product, const char* norm) {
-        return rotary(rms_norm(f, heads + norm, linear(f, heads + product, n), 1e-5), s.dim, s.dim, 1e6);
-      };
-      h = linear(f, heads + "out_proj",
-                 attend(turned("q_proj", "q_layernorm"), turned("k_proj", "k_layernorm"),
-                        linear(f, heads + "v_proj", n), s.dim));
-    }
-    x = plus(x, h);
-    const Matrix m = rms_norm(f, at + "ffn_norm", x, 1e-5);
-    const std::string feed = at + "feed_forward.";
-    x = plus(x, f.count(feed + "gate.weight") == 0
-                    ? mlp(feed, m)
-                    : by_sigmoids(m, linear(f, feed + "gate", m), 1, [&](std::size_t e, const Matrix& rows) {
-                        return mlp(feed + "experts." + std::to_string(e) + ".", rows);
-                      }));
-  }
-  return unembed(f, "model.embed_tokens.weight", rms_norm(f, "model.embedding_norm", x, 1e-5));
-}
-
-/// Falcon-H1, with the multipliers of tests/exec/families.h: of a key and of attention's output together with those of
-/// its input.
-inline Matrix falcon_h1(const File& f, const Sizes& s, std::size_t normed, const std::vector<int>& ids) {
-  const auto times_all = [](const Matrix& of, double scale) { return each(of, [&](double v) { return scale * v; }); };
-  const StateSpaces ssm = {.normed = normed, .scales = {0.9, 1.1, 0.8, 1.2, 1.3}};
-  Matrix x = times_all(embedding(f, "model.embed_tokens.weight", ids), 2);
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
-    const Matrix n = rms_norm(f, at + "input_layernorm", x, 1e-5);
-    const Matrix k = rotary(times_all(linear(f, heads + "k_proj", n), 1.4), s.dim, s.dim);
-    const Matrix q = rotary(linear(f, heads + "q_proj", n), s.dim, s.dim);
-    const Matrix h = linear(f, heads + "o_proj", attend(q, k, linear(f, heads + "v_proj", n), s.dim));
-    x = plus(x, plus(times_all(h, 0.7), times_all(state_space(f, at + "mamba.", ssm, n), 0.6)));
-    const Matrix m = rms_norm(f, at + "pre_ff_layernorm", x, 1e-5);
-    const std::string mlp = at + "feed_forward.";
-    const Matrix inner =
-        times(each(times_all(linear(f, mlp + "gate_proj", m), 1.5), silu), linear(f, mlp + "up_proj", m));
-    x = plus(x, times_all(linear(f, mlp + "down_proj", inner), 0.4));
-  }
-  return times_all(linear(f, "lm_head", rms_norm(f, "model.final_layernorm", x, 1e-5)), 0.5);
 }
 
 struct Bamba {

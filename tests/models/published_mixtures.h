@@ -316,6 +316,15 @@ inline const std::vector<Configuration>& configurations() {
            "sliding_window": 128, "sliding_window_size": 128, "swa_head_dim": 192, "swa_num_attention_heads": 64,
            "swa_num_key_value_heads": 8, "swa_rope_theta": 10000, "swa_v_head_dim": 128, "tie_word_embeddings": false,
            "topk_group": 1, "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 152576})"},
+      // Gemma 4 26B-A4B: in each layer an MLP of 3 x 2816 x 2112, 128 experts of 3 x 2816 x 704, a router of 2816 x 128
+      // + 2816 + 128, and 7 norms.
+      {"gemma4-26b-a4b", 25'233'141'760, 3.8, 0.05,
+       R"({"model_type": "gemma4_text", "attention_k_eq_v": true, "enable_moe_block": true,
+           "final_logit_softcapping": 30.0, "global_head_dim": 512, "head_dim": 256, "hidden_size": 2816,
+           "hidden_size_per_layer_input": 0, "intermediate_size": 2112, "max_position_embeddings": 262144,
+           "moe_intermediate_size": 704, "num_attention_heads": 16, "num_experts": 128,
+           "num_global_key_value_heads": 2, "num_hidden_layers": 30, "num_key_value_heads": 8,
+           "num_kv_shared_layers": 0, "sliding_window": 1024, "top_k_experts": 8, "vocab_size": 262144})"},
       {"", 400'711'848'960, 17, 0.5,  // Llama 4 Maverick: each second layer has experts
        R"({"model_type": "llama4_text", "head_dim": 128, "hidden_size": 5120, "interleave_moe_layer_step": 2,
            "intermediate_size": 8192, "intermediate_size_mlp": 16384, "max_position_embeddings": 1048576,

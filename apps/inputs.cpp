@@ -14,6 +14,7 @@
 #include "base/ensure.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
+#include "cost/parameters/as_run.h"
 #include "cost/parameters/habits.h"
 #include "models/read/read.h"
 #include "plan/lower/lower.h"
@@ -154,10 +155,23 @@ void collect(base::Diagnostics& into, const base::Result<T>& result) {
   if (!result) into.insert(into.end(), result.error().begin(), result.error().end());
 }
 
-/// Location of `key` in a file, for messages about its value; the diagnostic adds the source line.
+/// Location of `key` ("stack", "software.compiled") in a map, or of its nearest parent there.
+base::Location place_under(base::Cursor at, const std::string& key) {
+  std::optional<base::Location> found;
+  for (std::size_t begin = 0; begin <= key.size();) {
+    const std::size_t dot = std::min(key.find('.', begin), key.size());
+    const std::string part = key.substr(begin, dot - begin);
+    if (!at.is_map() || !at.has(part)) break;
+    at = at.at(part);
+    found = at.where();
+    begin = dot + 1;
+  }
+  return found.value_or(base::Location{at.findings().file(), 0, 0, 1});
+}
+
+/// The same in a file, for messages about its value; the diagnostic adds the source line.
 base::Location place_of(const base::Document& document, const std::string& key) {
-  const base::Cursor root = document.root();
-  return root.is_map() && root.has(key) ? root.at(key).where() : base::Location{document.findings().file(), 0, 0, 1};
+  return place_under(document.root(), key);
 }
 
 /// Adds to each finding in `file` its line of `text`, for the caret; lines after the end of `text` are those of
@@ -242,18 +256,30 @@ base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& 
   return or_other_kind(cost::parse_stack(entry->text, file), entry->text, file, InputKind::stack);
 }
 
-base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string& name, const base::Location& from) {
+base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string& name, const base::Location& from,
+                                       const plan::Software& software, const PlaceOf& place) {
   auto named = load_stack(catalog, name, from);
   if (!named) return base::fail(named.error());
   std::map<std::string, cost::Stack> others;
   base::Diagnostics found;
   const auto find = [&](const std::string& other) -> const cost::Stack* {
     if (const auto known = others.find(other); known != others.end()) return &known->second;
-    auto loaded = load_stack(catalog, other, from);
-    collect(found, loaded);
+    const bool of_word = software.gemm_rate_of == other;
+    auto loaded = load_stack(catalog, other, of_word ? place("software.gemm_rate_of") : from);
+    if (!loaded) collect(found, loaded);
     return loaded ? &others.emplace(other, std::move(*loaded)).first->second : nullptr;
   };
-  cost::Stacks stacks(std::move(*named), find);
+  const std::vector<cost::RefusedWord> refused = cost::refused_words(*named, software, find);
+  if (!found.empty()) return base::fail(std::move(found));
+  for (const cost::RefusedWord& word : refused)
+    found.push_back({base::Severity::error,
+                     "P147",
+                     place("software." + word.key),
+                     fmt::format("`software: {{{}}}` has no meaning here: {}", word.key, word.why),
+                     word.help,
+                     {}});
+  if (!found.empty()) return base::fail(std::move(found));
+  cost::Stacks stacks(std::move(*named), find, software);
   if (!found.empty()) return base::fail(std::move(found));
   return stacks;
 }
@@ -288,15 +314,8 @@ base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Devi
 
 base::Diagnostic LoadedJob::at(const std::string& key, base::Diagnostic found) const {
   const base::Document document = base::Document::parse(text, file, overrides_of(settings));
-  base::Cursor here = document.root();
-  found.where = {file, 1, 1, 1};
-  for (std::size_t begin = 0; begin <= key.size();) {
-    const std::size_t dot = std::min(key.find('.', begin), key.size());
-    if (!here.is_map() || !here.has(key.substr(begin, dot - begin))) break;
-    here = here.at(key.substr(begin, dot - begin));
-    found.where = here.where();
-    begin = dot + 1;
-  }
+  found.where = place_of(document, key);
+  if (found.where.line == 0) found.where = {file, 1, 1, 1};
   return with_lines({std::move(found)}, file, text, settings).front();
 }
 
@@ -334,7 +353,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));
 
   auto stacks = load_stacks(catalog, stack_of(*job, *model, *cluster),
-                            place_of(document, job->stack.empty() ? "cluster" : "stack"));
+                            place_of(document, job->stack.empty() ? "cluster" : "stack"), job->software,
+                            [&](const std::string& key) { return place_of(document, key); });
   if (!stacks) return base::fail(with_lines(stacks.error(), path, *text, settings));
   if (root.is_map() && !root.has("precision") && !model->recommender)
     job->precision = plan::usual_precision(cluster->device());
@@ -409,7 +429,9 @@ base::Result<LoadedPlan> load_plan_in(const Catalog& catalog, const base::Docume
       if (one.where.file.empty()) one.where = place("plan");
     return base::fail(std::move(found));
   }
-  auto stacks = load_stacks(catalog, stack_of(file.job, file.model, file.cluster), place("cluster"));
+  const auto place_in_job = [&](const std::string& key) { return place_under(at.optional("job"), key); };
+  auto stacks = load_stacks(catalog, stack_of(file.job, file.model, file.cluster), place("cluster"), file.job.software,
+                            place_in_job);
   if (!stacks) return base::fail(stacks.error());
   base::Diagnostics lacking = without_units(file.cluster.device(), file.spec.numerics.precision, place("plan"));
   if (!lacking.empty()) return base::fail(std::move(lacking));

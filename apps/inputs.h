@@ -2,6 +2,7 @@
 /// Turns what the user named into values: models, clusters, jobs, plans, calibrations. Names are catalogue names or
 /// paths; paths inside a job file are relative to its folder.
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,9 +40,13 @@ namespace orrery::apps {
 [[nodiscard]] base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name,
                                                    const base::Location& from,
                                                    const std::filesystem::path& folder = ".");
-/// The stack, and those of the catalogue that replace it under some plans.
+/// The place of a key ("stack", "software.compiled") in the document that a name or a word comes from.
+using PlaceOf = std::function<base::Location(const std::string& key)>;
+/// The stack, and those of the catalogue that replace it under some plans, all of them as `software` sets them up.
+/// P147: a word that the stack does not know. `from`: where the stack is named.
 [[nodiscard]] base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string& name,
-                                                     const base::Location& from);
+                                                     const base::Location& from, const plan::Software& software,
+                                                     const PlaceOf& place);
 
 /// A job and what it names. Paths of training data and weights are made absolute, so that a plan made from it works
 /// from any folder; missing sequence and precision are filled in, the latter with what the devices train in.

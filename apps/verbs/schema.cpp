@@ -122,6 +122,30 @@ void add_fields(ordered_json& properties, const Fields& fields, bool bounds) {
   });
 }
 
+/// How a run's software was set up.
+ordered_json software_schema() {
+  ordered_json out = {{"type", "object"},
+                      {"additionalProperties", false},
+                      {"description", "How the stack was set up, where it leaves that open"}};
+  plan::for_each_software_field([&](const auto& field) {
+    using T = typename std::remove_cvref_t<decltype(field.of(std::declval<plan::Software&>()))>::value_type;
+    ordered_json value;
+    if constexpr (std::is_same_v<T, bool>)
+      value = {{"type", "boolean"}};
+    else if constexpr (std::is_enum_v<T>)
+      value = {{"enum", *field.words}};
+    else if constexpr (std::is_same_v<T, std::string>)
+      value = {{"type", "string"}};
+    else
+      value = {{"type", "integer"}, {"minimum", 0}};
+    if constexpr (std::is_same_v<T, std::int64_t>)
+      if (field.high > 0) value["maximum"] = field.high;
+    value["description"] = field.says;
+    out["properties"][field.key] = std::move(value);
+  });
+  return out;
+}
+
 ordered_json job_schema() {
   std::vector<std::string> texts = {"{}",
                                     "training: {evaluation: {data: d}, lora: {rank: 1}, dropout: 0.1, clip_norm: 1, "
@@ -134,6 +158,7 @@ ordered_json job_schema() {
   add_fields(bounds["properties"], plan::kChosenFields, true);
   bounds["description"] = "What the search may choose: a value fixes a field, a list bounds it";
   out["properties"]["plan"] = std::move(bounds);
+  out["properties"]["software"] = software_schema();
   out["required"] = {"model", "cluster", "batch"};
   return out;
 }

@@ -172,6 +172,8 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   if (s.memory.stated) out += memory_text(s.memory);
   out += "parameters:\n";
   for (const Parameter& p : s.parameters) out += parameter_row(p.name, p.value, unit_of(p.name), p.source) + "\n";
+  if (!s.eager.empty()) out += "eager:\n";
+  for (const Parameter& p : s.eager) out += parameter_row(p.name, p.value, unit_of(p.name), p.source) + "\n";
   if (s.fitted)
     out += fmt::format("fitted: {{{}rows: {}, median_error: {}, p90_error: {}, time: {}, memory: {}}}\n",
                        s.fitted->like.empty() ? "" : fmt::format("like: {}, ", base::yaml_text(s.fitted->like)),
@@ -209,6 +211,7 @@ Stack read_stack(const base::Cursor& root) {
   s.overlap_exchange = overlap.optional("exchange").boolean(s.overlap_context);
   s.overlap_copies = overlap.optional("copies").boolean(true);
   for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
+  for (auto& [key, parameter] : read_parameters(root.optional("eager"), "stack.")) s.eager.push_back(parameter);
   s.generic = root.optional("generic").boolean(false);
   s.own = root.optional("own").boolean(false);
   if (root.has("fitted")) s.fitted = read_fitted(root.at("fitted"));

@@ -79,6 +79,7 @@ struct Stack {
   /// stack.step_overhead      seconds that a training step costs outside the schedule (loading tokens, metrics)
   /// stack.context_memory     bytes per rank outside the arena (context, libraries, communicators)
   std::vector<Parameter> parameters;
+  std::vector<Parameter> eager;  ///< in their place, where code runs eagerly that most of its runs compile
   std::vector<std::string> sources;
   bool generic = false;  ///< represents unnamed software, by kind only
   bool own = false;      ///< one of Orrery's executors, which `orrery train` runs

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cost/parameters/as_run.h"
+
 namespace orrery::cost {
 
 namespace {
@@ -20,7 +22,7 @@ Stacks::Stacks(Stack alone) {
   all_.push_back(std::move(alone));
 }
 
-Stacks::Stacks(Stack named, const Find& find) : Stacks(std::move(named)) {
+Stacks::Stacks(Stack named, const Find& find, const plan::Software& software) : Stacks(std::move(named)) {
   const auto found = [&](const std::string& name) { return name.empty() ? nullptr : find(name); };
   for (std::size_t zero = 0; zero < kStages; ++zero) {
     const Stack* other = found(all_.front().by_zero.at(zero));
@@ -29,6 +31,7 @@ Stacks::Stacks(Stack named, const Find& find) : Stacks(std::move(named)) {
     places_[1][zero] = place;
     places_[0][zero] = within != nullptr ? add(*within) : place;
   }
+  for (Stack& stack : all_) stack = as_run(stack, software, find);
 }
 
 std::size_t Stacks::add(const Stack& stack) {

@@ -16,6 +16,7 @@
 #include "cost/parameters/stack.h"
 #include "cost/prices/pricing.h"
 #include "plan/spec/plan.h"
+#include "plan/spec/software.h"
 
 namespace orrery::cost {
 
@@ -26,8 +27,8 @@ class Stacks {
   using Find = std::function<const Stack*(const std::string&)>;
   Stacks(Stack alone);  // NOLINT(google-explicit-constructor): a stack that nothing replaces
   /// `find` is called for the names that the stack and its replacements mention. A name that it does not find replaces
-  /// nothing.
-  Stacks(Stack named, const Find& find);
+  /// nothing. `software`: how the run's was set up; all of them are as it says (cost/parameters/as_run.h).
+  Stacks(Stack named, const Find& find, const plan::Software& software = {});
 
   /// The stack as the user named it.
   [[nodiscard]] const Stack& named() const { return all_.front(); }

@@ -103,9 +103,17 @@ const Setting kSpeed[] = {
                              w.s().compression.gradients == GradientCompression::bf16 ? "bf16" : "fp16"); },
      READ {
        const std::string word = r.word(g, {"fp32", "bf16", "bfloat16", "fp16"});
+       if (word == "fp32") d.software.reduce_dtype = ReduceType::fp32;
        if (word != "fp32")
          d.spec.compression.gradients = word == "fp16" ? GradientCompression::fp16 : GradientCompression::bf16;
      }},
+    {"", "data_types.grad_accum_dtype", nullptr,
+     READ {
+       const std::string word = r.word(g, {"fp32", "bf16", "fp16"});
+       d.software.gradient_dtype = word == "fp32" ? ReduceType::fp32
+                                   : word == "bf16" ? ReduceType::bf16 : ReduceType::fp16;
+     }},
+    {"", "torch_autocast.enabled", nullptr, READ { if (r.boolean(g)) d.software.autocast = true; }},
     {"", "zero_optimization.stage", WRITE { return stage_of(w); },
      READ { d.spec.states.zero_stage = static_cast<int>(r.integer(g, 0, 3)); }},
     {"", "zero_optimization.contiguous_gradients", WRITE { return true; }, NOTHING},
@@ -231,7 +239,7 @@ const std::vector<SpeedPassed>& speed_passed() {
         "zero_optimization.zero_hpz_partition_size", "zero_optimization.zero_quantized_nontrainable_weights",
         "curriculum_learning.enabled", "data_efficiency.enabled", "compression_training.enabled",
         "progressive_layer_drop.enabled", "pipeline.stages", "pipeline.partition", "amp.enabled", "amp.opt_level",
-        "sparse_attention.mode", "tensor_parallel.autotp_size", "data_types.grad_accum_dtype",
+        "sparse_attention.mode", "tensor_parallel.autotp_size", 
         "hybrid_engine.enabled", "disable_allgather", "fp32_allreduce", "sequence_parallel_size"}},
   };
   return all;

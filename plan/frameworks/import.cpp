@@ -266,6 +266,9 @@ class RunImport {
     if (draft.spec.numerics.precision == models::DType::fp16) into.training.loss_scaling = draft.training.loss_scaling;
     if (into.spec.numerics.precision == models::DType::fp32)
       into.spec.numerics.precision = draft.spec.numerics.precision;
+    for_each_software_field([&](const auto& field) {
+      if (field.of(draft.software)) field.of(into.software) = field.of(draft.software);
+    });
     into.open["deepspeed"] = 1;
   }
 
@@ -349,6 +352,7 @@ class RunImport {
     out.spec = std::move(draft.spec);
     out.training = std::move(draft.training);
     out.stack = std::move(draft.stack);
+    out.software = std::move(draft.software);
     out.per_node = per_node;
     take_optimizer(out.spec, out.training);
     for (const std::string& one : from_) out.notes.push_back("From " + one);

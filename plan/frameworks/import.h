@@ -39,6 +39,7 @@ struct ImportedRun {
   PlanSpec spec;
   Training training;
   std::string stack;
+  Software software;               ///< as far as the files say it; the stack may not know all of it
   int per_node = 0;                ///< GPUs of a node; 0: the files do not say
   std::vector<std::string> notes;  ///< for the head of what is written: which file says what, what was assumed
   base::Diagnostics warnings;      ///< E0655, E0656

@@ -240,10 +240,18 @@ const Setting kCarried[] = {
     {kModel, "moe-grouped-gemm", WRITE { return flag(w.m().experts.any()); }, READ { (void)r.boolean(g); }},
     {kModel, "moe-token-dispatcher-type", WRITE { return given_if(w.m().experts.any(), "alltoall"); },
      READ {
-       if (r.word(g, {"alltoall", "flex", "allgather"}) != "alltoall")
-         r.leave(g, "tokens travel by all-to-alls here, whatever library sends them");
-      
+       const std::string word = r.word(g, {"alltoall", "flex", "allgather"});
+       if (word == "allgather") r.leave(g, "tokens travel by all-to-alls here");
+       if (word == "flex" && !d.software.token_dispatcher) d.software.token_dispatcher = TokenDispatcher::deepep;
      }},
+    {kRead, "moe-enable-deepep", nullptr,
+     READ { if (r.boolean(g)) d.software.token_dispatcher = TokenDispatcher::deepep; }},
+    {kRead, "moe-flex-dispatcher-backend", nullptr,
+     READ {
+       d.software.token_dispatcher = r.word(g, {"deepep", "hybridep"}) == "deepep" ? TokenDispatcher::deepep
+                                                                                    : TokenDispatcher::hybridep;
+     }},
+    {kRead, "overlap-moe-expert-parallel-comm", nullptr, READ { d.software.overlap_exchange = r.boolean(g); }},
     {kModel, "expert-model-parallel-size", WRITE { return given_if(w.m().experts.any(), w.s().mesh.expert); },
      COUNT(spec.mesh.expert, kMostRanks)},
     {kModel, "expert-tensor-parallel-size", WRITE { return given_if(w.m().experts.any(), w.s().mesh.expert_ways()); },
@@ -292,7 +300,13 @@ const Setting kCarried[] = {
      READ { (void)r.boolean(g); }},
     {kParallel, "grad-reduce-in-bf16",
      WRITE { return flag(w.s().compresses() && w.s().compression.gradients == GradientCompression::bf16); },
-     READ { if (r.boolean(g)) d.spec.compression.gradients = GradientCompression::bf16; }},
+     READ {
+       if (!r.boolean(g)) return;
+       d.spec.compression.gradients = GradientCompression::bf16;
+       d.software.gradient_dtype = ReduceType::bf16;
+     }},
+    {kRead, "accumulate-allreduce-grads-in-fp32", nullptr,
+     READ { if (r.boolean(g)) d.software.gradient_dtype = ReduceType::fp32; }},
     {kParallel, "recompute-granularity",
      WRITE {
        if (w.s().recomputation.what == Recompute::full) return "full";
@@ -333,6 +347,7 @@ const Setting kCarried[] = {
        std::string word = r.text(g);
        word = word.substr(word.find('.') + 1);  // AttnBackend.flash
        d.open["flash"] = word == "unfused" || word == "local" ? 0 : 1;
+       if (word == "fused") d.software.attention_kernel = AttentionKernel::cudnn;  // Transformer Engine's own
      }},
     {kParallel, "optimizer-cpu-offload", WRITE { return flag(w.s().offload.optimizer == Space::host); },
      READ { if (r.boolean(g)) d.spec.offload.optimizer = Space::host; }},
@@ -356,8 +371,31 @@ const Setting kCarried[] = {
      READ { if (r.integer(g, 1, 1 << 20) > 1) r.pass_over(g, "a loss scale shrinks at the first overflow here"); }},
     {kParallel, "fp8-format", WRITE { return given_if(w.s().numerics.precision == DType::fp8, "hybrid"); },
      READ { (void)r.word(g, {"hybrid", "e4m3"}); d.spec.numerics.precision = DType::fp8; }},
-    {kParallel, "fp8-recipe", WRITE { return given_if(w.s().numerics.precision == DType::fp8, "tensorwise"); },
-     READ { if (r.text(g) != "tensorwise") r.leave(g, "values in fp8 have one scale per tensor here"); }},
+    {kParallel, "fp8-recipe",
+     WRITE {
+       const Fp8Recipe recipe = w.file.job.software.fp8_recipe.value_or(Fp8Recipe::tensorwise);
+       const bool known = recipe != Fp8Recipe::rowwise && recipe != Fp8Recipe::nvfp4;
+       return given_if(w.s().numerics.precision == DType::fp8,
+                       kFp8Words.at(static_cast<std::size_t>(known ? recipe : Fp8Recipe::tensorwise)));
+     },
+     READ {
+       const std::string word = r.text(g);
+       const auto at = std::find(kFp8Words.begin(), kFp8Words.end(), word);
+       if (at == kFp8Words.end())
+         r.leave(g, "there is no word for it");
+       else
+         d.software.fp8_recipe = static_cast<Fp8Recipe>(at - kFp8Words.begin());
+     }},
+    {kRead, "fp8-param-gather", nullptr, READ { if (r.boolean(g)) d.software.fp8_param_gather = true; }},
+    {kRead, "exp-avg-dtype", nullptr, WORD},
+    {kRead, "exp-avg-sq-dtype", nullptr, WORD},
+    {kRead, "cross-entropy-loss-fusion", nullptr, MARK},
+    {kRead, "cross-entropy-fusion-impl", nullptr, WORD},
+    {kRead, "enable-cuda-graph", nullptr, READ { if (r.boolean(g)) d.software.cuda_graphs = true; }},
+    {kRead, "external-cuda-graph", nullptr, READ { if (r.boolean(g)) d.software.cuda_graphs = true; }},
+    {kRead, "cuda-graph-impl", nullptr, READ { d.software.cuda_graphs = r.text(g) != "none"; }},
+    {kRead, "cpu-offloading", nullptr, MARK},
+    {kRead, "cpu-offloading-num-layers", nullptr, WHOLE(0, kMostLayers)},
     {kParallel, "fp4-format", WRITE { return given_if(w.s().numerics.precision == DType::fp4, "e2m1"); },
      READ { (void)r.text(g); d.spec.numerics.precision = DType::fp4; }},
     {kParallel, "fp4-recipe", WRITE { return given_if(w.s().numerics.precision == DType::fp4, "nvfp4"); },

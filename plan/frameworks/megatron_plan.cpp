@@ -320,6 +320,32 @@ Draft megatron_defaults() {
   return d;
 }
 
+namespace {
+
+/// Megatron-LM's flags of software that mean something only together.
+void finish_software(Reading& r, Draft& d) {
+  const auto word = [&](const char* key, const char* otherwise) {
+    const auto at = d.words.find(key);
+    return at == d.words.end() ? std::string(otherwise) : at->second;
+  };
+  if (is_open(d, "cross-entropy-loss-fusion") && word("cross-entropy-fusion-impl", "native") == "te")
+    d.software.cross_entropy = LossKernel::fused;
+  const double offloaded = open_of(d, "cpu-offloading-num-layers", 0);
+  if (is_open(d, "cpu-offloading") && offloaded > 0)
+    d.software.cpu_offloading_layers = static_cast<std::int64_t>(offloaded);
+  if (!is_open(d, "use-precision-aware-optimizer")) return;
+  constexpr std::int64_t kEight = 8, kHalf = 16, kSingle = 32;
+  const auto bits = [&](const char* key) {
+    const std::string said = word(key, "fp32");
+    return said == "fp8" ? kEight : said == "fp16" || said == "bf16" ? kHalf : kSingle;
+  };
+  const std::int64_t first = bits("exp-avg-dtype"), second = bits("exp-avg-sq-dtype");
+  if (first == second && first != kSingle) d.software.moment_bits = first;
+  if (first != second) r.assume("both of Adam's moments in fp32: there is no word for two types");
+}
+
+}  // namespace
+
 void finish_megatron(Reading& r, Draft& d, const base::Location& where) {
   PlanSpec& s = d.spec;
   if (s.shape.sequence == 0) {
@@ -346,6 +372,7 @@ void finish_megatron(Reading& r, Draft& d, const base::Location& where) {
   finish_experts(r, d, where);
   finish_stages(r, d, where);
   finish_states(r, d);
+  finish_software(r, d);
   finish_recomputation(r, d);
   finish_training(r, d);
   if (!s.mesh.routes_own_rows() && s.mesh.expert_tensor == s.mesh.tensor) s.mesh.expert_tensor = 0;

@@ -38,6 +38,7 @@ struct Draft {
   PlanSpec spec;
   Training training;
   std::string stack;         ///< the software's name among cost/stacks
+  Software software;         ///< how it is set up
   std::string catalogue;     ///< a model of the catalogue's that the file names; empty: `model` is read from the file
   int ranks = 0;             ///< 0: the file does not say
   int per_node = 0;          ///< likewise

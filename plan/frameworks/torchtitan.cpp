@@ -101,6 +101,8 @@ const Setting kTitan[] = {
        for (const GivenValue& one : g.values)
          if (one.text.find("float8") != std::string::npos)
            d.spec.numerics.precision = DType::fp8;
+         else if (one.text.find(".mx") != std::string::npos)
+           d.spec.numerics.precision = DType::fp8, d.software.fp8_recipe = Fp8Recipe::mxfp8;
          else
            r.leave(g, fmt::format("{} has no counterpart", base::quoted(one.text)));
      }},
@@ -146,8 +148,18 @@ const Setting kTitan[] = {
      WRITE { return w.s().numerics.precision == DType::fp32 ? "float32" : "bfloat16"; },
      READ { if (r.word(g, {"bfloat16", "float32"}) == "float32" && d.spec.numerics.precision == DType::bf16)
               d.spec.numerics.precision = DType::fp32; }},
-    {"training", "training.mixed_precision_reduce", WRITE { return "float32"; }, READ { (void)r.word(g,
-       {"float32"}); }},
+    {"training", "training.mixed_precision_reduce",
+     WRITE {
+       return w.file.job.software.reduce_dtype.value_or(ReduceType::fp32) == ReduceType::bf16 ? "bfloat16" : "float32";
+     },
+     READ { if (r.word(g, {"float32", "bfloat16"}) == "bfloat16") d.software.reduce_dtype = ReduceType::bf16; }},
+    {"", "training.dtype", nullptr,
+     READ {
+       constexpr std::int64_t kHalf = 16;
+       if (r.word(g, {"float32", "bfloat16"}) == "bfloat16")
+         d.software.master_weights = false, d.software.moment_bits = kHalf;
+     }},
+    {"", "quantize.linear.mx.recipe_name", nullptr, READ { (void)r.text(g); }},
     {"parallelism", "parallelism.data_parallel_replicate_degree",
      WRITE { return w.s().mesh.data / sharding_ranks(w.s()); }, WHOLE(1, kMostRanks)},
     {"parallelism", "parallelism.data_parallel_shard_degree", WRITE { return sharding_ranks(w.s()); },
@@ -202,7 +214,10 @@ const Setting kTitan[] = {
      WRITE { return titan_if(w.s().recomputation.what == Recompute::selective, "op"); }, WORD},
     {"quantize.linear.float8", "quantize.linear.float8.recipe_name",
      WRITE { return titan_if(w.s().numerics.precision == DType::fp8, "tensorwise"); },
-     READ { if (r.text(g) != "tensorwise") r.leave(g, "values in fp8 have one scale per tensor here"); }},
+     READ {
+       d.software.fp8_recipe = r.word(g, {"tensorwise", "rowwise", "rowwise_with_gw_hp"}) == "tensorwise"
+                                   ? Fp8Recipe::tensorwise : Fp8Recipe::rowwise;
+     }},
     {"quantize.linear.float8", "quantize.linear.float8.filter_fqns",
      WRITE { return titan_if(w.s().numerics.precision == DType::fp8, Json::array({"output"})); }, READ {}},
     {"quantize.grouped_mm.float8", "quantize.grouped_mm.float8.fqns",
@@ -210,11 +225,14 @@ const Setting kTitan[] = {
        Json::array({"experts"})); },
      READ {}},
     // The stack is of compiled blocks.
-    {"compile", "compile.enable", WRITE { return true; }, READ {
-       d.open[g.key] = 1;
-       if (!r.boolean(g)) r.leave(g, "the stack is of compiled blocks: eager ones compose their rotation, norms and "
-                                     "loss of several kernels, and a step takes longer"); }},
-    {"compile", "compile.components", WRITE { return Json::array({"model", "loss"}); }, READ {}},
+    {"compile", "compile.enable", WRITE { return w.file.job.software.compiled.value_or(true); },
+     READ { d.open[g.key] = 1; d.software.compiled = r.boolean(g); }},
+    {"compile", "compile.components",
+     WRITE { return titan_if(w.file.job.software.compiled.value_or(true), Json::array({"model", "loss"})); },
+     READ {
+       const auto is_loss = [](const GivenValue& one) { return one.text == "loss"; };
+       d.open[g.key] = std::any_of(g.values.begin(), g.values.end(), is_loss) ? 1 : 0;
+     }},
     {"debug", "debug.seed", WRITE { return w.t().seed; },
      READ { d.training.seed = static_cast<std::uint64_t>(r.integer(g, 0, std::int64_t{1} << 52)); }},
 };
@@ -268,10 +286,10 @@ const std::vector<TitanPassed>& titan_passed() {
         "quantize.linear.float8.enable_fsdp_float8_all_gather",
         "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp"}},
       {"there is no word for it", true,
-       {"training.dtype", "optimizer.early_step_in_backward", "activation_checkpoint.memory_budget",
+       {"optimizer.early_step_in_backward", "activation_checkpoint.memory_budget",
         "activation_checkpoint.visualize_memory_budget_pareto", "parallelism.pipeline_parallel_schedule_csv",
         "lr_scheduler.total_steps", "experimental.custom_import", "experimental.custom_args_module",
-        "quantize.linear.mx.recipe_name", "quantize.linear.mx.filter_fqns",
+        "quantize.linear.mx.filter_fqns",
        "quantize.linear.mx.mxfp8_dim1_cast_kernel_choice",
         "quantize.grouped_mm.mx.recipe_name", "quantize.grouped_mm.mx.fqns"}},
   };
@@ -422,6 +440,16 @@ const std::vector<TitanPassed>& titan_passed() {
     r.assume(fmt::format("every {}th layer is recomputed: as many of each stage's first ones, {}", every, *c.layers));
   }
 
+  /// Blocks and loss are compiled where the file says so; torchtitan's default is eager.
+  void titan_software(Reading& r, Draft& d) {
+    if (!d.software.compiled) {
+      d.software.compiled = false;
+      r.assume("compile.enable = false, torchtitan's default");
+    }
+    if (*d.software.compiled && titan_open(d, "compile.components", 1) != 0)
+      d.software.cross_entropy = LossKernel::compiled;
+  }
+
   /// What the file leaves to torchtitan's defaults, and moves time or memory or the run's length.
   void titan_filled(Reading& r, const Draft& d) {
     const auto said = [&](const char* key, const auto& value) {
@@ -431,8 +459,6 @@ const std::vector<TitanPassed>& titan_passed() {
     said("training.seq_len", d.spec.shape.sequence);
     said("training.steps", d.training.steps);
     said("optimizer.lr", d.training.optimizer.learning_rate);
-    if (!d.open.contains("compile.enable"))
-      r.assume("compiled blocks, as the stack's are: the file does not say compile.enable, and torchtitan's are eager");
   }
 
   }  // namespace
@@ -490,6 +516,7 @@ const std::vector<TitanPassed>& titan_passed() {
     titan_pipeline(r, d, where);
     titan_training(r, d);
     titan_recomputation(r, d, where);
+    titan_software(r, d);
     titan_filled(r, d);
   }
 

@@ -392,6 +392,8 @@ Job read_keys(const Cursor& at) {
   job.objective = choose(at.optional("objective"), kObjectiveWords, job.objective);
   job.fits_probability = at.optional("fits_probability").number(0, kSurestFit, job.fits_probability);
   job.stack = at.optional("stack").text();
+  name_keys(at.optional("software"), "software");
+  job.software = read_software(at.optional("software"), job.precision);
   job.bounds = read_bounds(at.optional("plan"));
   job.expert_loads = read_loads(at.optional("expert_loads"));
   job.training = read_training(at.optional("training"));
@@ -403,7 +405,8 @@ Job read_keys(const Cursor& at) {
 Job read_job(const Cursor& at) {
   Job job = read_keys(at);
   const Cursor training = at.optional("training");
-  const std::array<Cursor, 4> maps = {at, at.optional("plan"), training, training.optional("optimizer")};
+  const std::array<Cursor, 5> maps = {at, at.optional("plan"), at.optional("software"), training,
+                                      training.optional("optimizer")};
   if (std::ranges::all_of(maps, [](const Cursor& map) { return map.unread().empty(); })) return job;
   std::vector<base::Document> known;  // each optimizer has keys of its own
   for (const OptimizerTraits& one : kOptimizers) {
@@ -432,6 +435,10 @@ std::string write_job(const Job& job, int indent) {
   w.line("objective", name_of(job.objective));
   if (job.fits_probability != kUsualFit) w.line("fits_probability", job.fits_probability);
   if (!job.stack.empty()) w.line("stack", base::yaml_text(job.stack));
+  if (const auto said = software_lines(job.software); !said.empty()) {
+    w.open("software");
+    for (const auto& [key, value] : said) w.line(key.c_str(), value, 2);
+  }
   write_bounds(w, job.bounds);
   if (const std::string loads = loads_text(job.expert_loads); !loads.empty()) w.line("expert_loads", loads);
   write_training(w, job.training);

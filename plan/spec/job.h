@@ -13,6 +13,7 @@
 #include "plan/spec/bounds.h"
 #include "plan/spec/optimizers.h"
 #include "plan/spec/parts.h"
+#include "plan/spec/software.h"
 #include "plan/spec/stages.h"
 #include "plan/spec/table_placement.h"
 
@@ -143,6 +144,7 @@ struct Job {
   Objective objective = Objective::time;
   double fits_probability = kUsualFit;  ///< with which a plan must fit a GPU's memory; 0: its predicted memory fits
   std::string stack;                    ///< software stack by name; empty: the cluster's default
+  Software software;                    ///< how that was set up, where the stack leaves it open
   Bounds bounds;
   ExpertLoads expert_loads;
   Training training;

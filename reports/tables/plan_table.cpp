@@ -261,7 +261,9 @@ std::string heading_text(const PlanHeading& h, const TableStyle& style) {
                                       : fmt::format("{} x {} = {} tokens per step", count_text(h.batch, "sequence"),
                                                     count_text(h.sequence), base::human_count(all));
   return line_of_heading(model + " " + machine, style) +
-         line_of_heading(fmt::format("{}, {}, {}", h.stack(), h.precision, batch), style);
+         line_of_heading(fmt::format("{}{}, {}, {}", h.stack(), h.software.empty() ? "" : " (" + h.software + ")",
+                                     h.precision, batch),
+                         style);
 }
 
 std::string evidence_text(const Evidence& evidence, const TableStyle& style) {
@@ -278,6 +280,7 @@ nlohmann::json heading_json(const PlanHeading& h) {
           {"devices", h.devices},
           {"nodes", h.nodes},
           {"stack", h.stack()},
+          {"software", h.software},
           {"precision", h.precision},
           {"batch", h.batch},
           {"sequence", h.sequence},

@@ -36,6 +36,7 @@ struct PlanHeading {
   double peak_flops = 0;    ///< of a device, FLOP/s at the precision; 0: unknown
   std::string precision;
   std::int64_t batch = 0, sequence = 0;  ///< sequences per step, tokens of each; for clicks, samples of length 1
+  std::string software;                  ///< how the stack is set up, as a job says it; empty: as its file has it
   bool samples = false;                  ///< a recommendation model: samples instead of tokens
   std::vector<Evidence> evidence = std::vector<Evidence>(1);  ///< of the requested stack, then of its stand-ins
   std::array<std::size_t, 4> by_zero = {};                    ///< index into `evidence` by a plan's ZeRO stage

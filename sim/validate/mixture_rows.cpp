@@ -140,22 +140,16 @@ plan::Modules modules_of(const Setup& s, const models::Model& model) {
   return contains(s.recompute_modules, "core") ? out.with(Module::core) : out;
 }
 
-std::vector<cost::Parameter> numbers_of_row(const Setup& s) {
-  std::vector<cost::Parameter> out;
-  const auto add = [&](const char* name, bool is, const char* source) {
-    if (is) out.push_back({name, 1, cost::Unit::number, source});
-  };
+void take_travel(const Setup& s, plan::Software& software) {
   const std::string told = s.section + " " + s.overlap;
   const Recipe* known = recipe_of(s);
-  add("stack.exchange_two_hop", contains(told, "deepep") || contains(told, "hybridep") || (known && known->two_hop),
-      "the row's words, or its recipe's");
-  add("stack.exchange_hidden",
-      (contains(s.overlap, "1f1b") && (contains(s.overlap, "all-to-all") || contains(s.overlap, "a2a"))) ||
-          (known && known->hidden),
-      "the row's words, or its recipe's");
-  add("stack.graphed", contains(told, "cuda graph") || (known && known->graphed), "the row's words, or its recipe's");
-  add("stack.groups_unfused", known && known->unfused, "its recipe's");
-  return out;
+  if (contains(told, "deepep") || (known && known->two_hop)) software.token_dispatcher = plan::TokenDispatcher::deepep;
+  if (contains(told, "hybridep")) software.token_dispatcher = plan::TokenDispatcher::hybridep;
+  if ((contains(s.overlap, "1f1b") && (contains(s.overlap, "all-to-all") || contains(s.overlap, "a2a"))) ||
+      (known && known->hidden))
+    software.overlap_exchange = true;
+  if (contains(told, "cuda graph") || (known && known->graphed)) software.cuda_graphs = true;
+  if (known && known->unfused) software.router_fusion = false;
 }
 
 double imbalance_of(const Setup& s, std::vector<std::string>& notes) {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "cost/parameters/calibration.h"
 #include "models/model.h"
 #include "models/names.h"
 #include "plan/spec/modules.h"
+#include "plan/spec/software.h"
 #include "sim/validate/rows.h"
 
 namespace orrery::sim {
@@ -31,8 +31,8 @@ void take_recipe(Setup& setup, std::vector<std::string>& notes);
 /// its software does without.
 [[nodiscard]] plan::Modules modules_of(const Setup& setup, const models::Model& model);
 
-/// Stack numbers of this row only: two hops, overlap, graphs.
-[[nodiscard]] std::vector<cost::Parameter> numbers_of_row(const Setup& setup);
+/// What a mixture's row, or its recipe, says of how tokens travel, what overlaps, and graphs.
+void take_travel(const Setup& setup, plan::Software& software);
 
 /// The load of the fullest rank that shares a row's experts / the mean. 1 if the row says that balance is forced, or
 /// says nothing; if a router trains without dropping, that of Zipf's law with the exponent below.

@@ -154,10 +154,4 @@ bool attends_masked(const Setup& s) {
   return !s.flash_attention && s.attention_kernel.empty() && !s.packed && s.micro_batch.value_or(1) > 1;
 }
 
-bool is_of_model_code(const std::string& parameter) {
-  constexpr const char* kNumbers[] = {"stack.norm_passes", "stack.loss_passes", "stack.rotary_passes",
-                                      "stack.adapter_bytes", "stack.adapter_calls"};
-  return std::any_of(std::begin(kNumbers), std::end(kNumbers), [&](const char* name) { return parameter == name; });
-}
-
 }  // namespace orrery::sim

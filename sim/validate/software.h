@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "cost/parameters/stack.h"
+#include "cost/parameters/as_run.h"
 #include "sim/validate/rows.h"
 
 namespace orrery::sim {
@@ -38,8 +38,6 @@ struct Version {
 /// attention.
 [[nodiscard]] const char* generic_of(const Setup& setup);
 
-/// Models as Hugging Face's Transformers writes them, whichever engine trains them.
-inline constexpr const char* kTransformers = "huggingface";
 /// Whether a row's words name kernels that replace norms, rotations and gates of such a model.
 [[nodiscard]] bool replaces_operators(const Setup& setup);
 /// The ZeRO stage that software has unless it is told otherwise, and where that stands.
@@ -61,7 +59,5 @@ struct UsualZero {
 /// _ignore_causal_mask_sdpa), and with a mask PyTorch's scaled_dot_product_attention runs its memory-efficient kernel
 /// instead of FlashAttention's, over all scores.
 [[nodiscard]] bool attends_masked(const Setup& setup);
-/// Whether a number of the stack kTransformers is a fact of a model's code, which holds on other engines too.
-[[nodiscard]] bool is_of_model_code(const std::string& parameter);
 
 }  // namespace orrery::sim

@@ -20,6 +20,7 @@
 #include "sim/validate/row_family.h"
 #include "sim/validate/row_words.h"
 #include "sim/validate/software.h"
+#include "sim/validate/software_said.h"
 #include "sim/validate/translate_recommender.h"
 #include "sim/validate/unstated.h"
 
@@ -223,6 +224,18 @@ std::string as_name(const std::string& words) {
   return out;
 }
 
+/// Numbers that a row's words give in place of its stack's. The rate of software that is only resembled is none: it
+/// says how little is known.
+std::set<std::string> numbers_said(const cost::Stack& stack, const cost::Stack& own) {
+  std::set<std::string> out;
+  for (const cost::Parameter& p : own.parameters)
+    if (p.name != "stack.matmul_share" && std::ranges::find(stack.parameters, p) == stack.parameters.end())
+      out.insert(p.name);
+  if (own.memory.fragmentation != stack.memory.fragmentation) out.insert("memory.fragmentation");
+  if (own.memory.stuck != stack.memory.stuck) out.insert("memory.stuck");
+  return out;
+}
+
 /// "-custom-interact" if a recommendation model's run says that the interaction has a custom kernel.
 const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
@@ -293,7 +306,7 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
       if (const cost::Stack* variant = more.empty() ? nullptr : stack_named(best->name + more)) best = variant;
   if (const cost::Stack* core = best && is_core(best->name, year_of(s)) ? stack_named("megatron-core") : nullptr)
     best = core;
-  if (best && best->name == kTransformers && replaces_operators(s)) return {stack_named(generic_of(s)), true};
+  if (best && best->name == cost::kTransformers && replaces_operators(s)) return {stack_named(generic_of(s)), true};
   return {best, stands_in};
 }
 
@@ -394,18 +407,6 @@ std::optional<std::int64_t> Translator::larger_memory(const Setup& s, const Subj
   }
   if (!larger || !outgrows(subject)) return std::nullopt;
   return larger;
-}
-
-/// Software that stands in lends what it does, not what its own runs reached: products are no faster than unknown
-/// software's.
-void Translator::take_unknown_rate(const Setup& s, const cost::Stack& stack,
-                                   std::vector<cost::Parameter>& numbers) const {
-  constexpr const char* kRate = "stack.matmul_share";
-  const cost::Stack* unknown = stack_named(generic_of(s));
-  if (stack.generic || !unknown) return;
-  const double rate = cost::number_of(*unknown, kRate, 1);
-  if (rate < cost::number_of(stack, kRate, 1))
-    numbers.push_back({kRate, rate, cost::Unit::number, "unknown software's"});
 }
 
 Setup Translator::completed(const Setup& row) const {
@@ -545,56 +546,13 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     plan = plan::make_plan(*model, *cluster, spec);
   }
   if (!plan) return fail(plan.error());
-  const bool scatters = s.scatter_gather.value_or(true);
-  std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
-  const cost::Stack* const code = runs_transformers(s, *stack) ? stack_named(kTransformers) : nullptr;
-  if (code) {
-    for (const cost::Parameter& p : code->parameters)
-      if (is_of_model_code(p.name)) own_numbers.push_back(p);
-    if (code->name != stack->name) notes.push_back("operators composed as in Hugging Face's Transformers");
-    if (!spec.numerics.flash) {  // eager_attention_forward: a product, a mask, a softmax and a dropout, each a kernel
-      own_numbers.push_back({"stack.softmax_longest", 1, cost::Unit::number, "Transformers, modeling_bert.py"});
-      notes.push_back("attention composed as in Hugging Face's Transformers");
-    }
-    if (attends_masked(s) && spec.numerics.flash) {
-      const double share = cost::number_of(*stack, "stack.attention_share", 1) / 2;
-      own_numbers.push_back({"stack.attention_generation", 1, cost::Unit::number, "the kernel that takes a mask"});
-      own_numbers.push_back({"stack.attention_share", share, cost::Unit::number, "nothing is skipped"});
-      notes.push_back("padded sequences, with whose mask attention computes all scores");
-    }
-  }
-  take_composed(s, *stack, own_numbers, notes);
-  take_messages(s, *stack, own_numbers);
-  take_tuning(s, own_numbers, notes);
-  std::set<std::string> stated;
-  for (const cost::Parameter& p : own_numbers) stated.insert(p.name);
-  if (stands_in) take_unknown_rate(s, *stack, own_numbers);
-  if (const double generation = attention_generation(s.attention_kernel); generation > 0)
-    own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
-  cost::Stack own = *stack;
-  if (code) cost::take_model_code(code->memory, own.memory);
-  take_optimizer(s, own.memory, own_numbers);
-  take_framework_memory(s, stack->software(), own.memory, notes);
-  if (own.memory.loss_copies == 0)
-    own_numbers.push_back({"stack.loss_passes", 1, cost::Unit::number, "no copy of the logits in fp32"});
-  if (!scatters)
-    std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
-  const cost::MemoryRecipe& keeps = own.memory;
-  std::string variant = fmt::format("{} {} {} {} {} {} {} {}{}", keeps.moment_bytes, scatters, keeps.gradient_bytes,
-                                    keeps.loss_copies, keeps.blocks_on_host, name_of(keeps.rounded_weights),
-                                    keeps.scales_blocks, keeps.gradients_beside, keeps.loss_apart);
-  variant += fmt::format(" {}{}{}{} {}", keeps.composes_gates, keeps.composes_norms, keeps.repeats_keys,
-                         keeps.wide_sums, keeps.fragmentation);
-  for (const cost::Parameter& p : own_numbers) {
-    std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
-    own.parameters.push_back(p);
-    variant += fmt::format(" {} {}", p.name, p.value);
-  }
-  if (own.memory.fragmentation != stack->memory.fragmentation) stated.insert("memory.fragmentation");
-  if (own.memory.stuck != stack->memory.stuck) stated.insert("memory.stuck");
-  const auto pricing = priced(*cluster, std::move(own), variant);
+  const cost::FindStack find = [&](const std::string& name) { return stack_named(name); };
+  plan::Software software = cost::known_words(*stack, software_said(s, *stack, spec, stands_in, notes), find);
+  const auto pricing = priced(*cluster, cost::as_run(*stack, software, find), plan::software_text(software));
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
-  return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes), {}, {}, std::move(stated)};
+  std::set<std::string> stated = numbers_said(*stack, pricing->stack());
+  return Subject{*model, pricing,           std::move(*plan),   memory, stands_in, std::move(notes), {},
+                 {},     std::move(stated), std::move(software)};
 }
 
 }  // namespace orrery::sim

@@ -44,6 +44,7 @@ struct Subject {
   std::shared_ptr<const Subject> fitting = {};
   std::shared_ptr<const Subject> smallest = {};  ///< the same run with the least memory that the row leaves open
   std::set<std::string> stated = {};             ///< numbers of the stack that the row's own words give
+  plan::Software software = {};                  ///< how it was set up, as a job says it
 };
 
 /// Translates rows; equal machines share clusters and prices. Not thread-safe (prices memoise).
@@ -72,8 +73,6 @@ class Translator {
   [[nodiscard]] const cost::Stack* stack_of_family(const std::string& name) const;
   /// The stack, and whether it stands in for the row's; null if the library lacks the generic ones.
   [[nodiscard]] std::pair<const cost::Stack*, bool> stack_of(const Setup& setup, std::vector<std::string>& notes) const;
-  /// Products of what stands in are no faster than unknown software's.
-  void take_unknown_rate(const Setup& setup, const cost::Stack& stack, std::vector<cost::Parameter>& numbers) const;
   [[nodiscard]] const cost::Stack* standing_for(const cost::Stack& named, bool stands_in, const Setup& setup,
                                                 const clusters::Cluster& cluster,
                                                 std::vector<std::string>& notes) const;

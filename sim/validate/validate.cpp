@@ -1,6 +1,8 @@
 /// Compares predictions with measurements.
 #include "sim/validate/validate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -56,6 +58,8 @@ cost::ValidatedRow described(const Row& row, const Case& one, const cost::Interv
   if (const std::string places = plan::placement_text(one.subject.plan.cluster(), one.subject.plan.spec());
       !places.empty())
     out.notes.push_back("ranks placed: " + places);
+  if (const std::string said = plan::software_text(one.subject.software); !said.empty())
+    out.notes.push_back(fmt::format("software: {{{}}}, as a job says it", said));
   out.out_of_memory = row.setup.kind == kOutOfMemory;
   out.evidence = cost::basis_of(intervals, stack, one.subject.stands_in);
   out.evidence_text = cost::basis_text(intervals, stack, several_nodes(one), one.subject.stands_in, setting_of(one));

@@ -95,14 +95,21 @@ TEST(ImportRun, TorchtitansTomlAndDeepSpeedsJsonAreRead) {
   EXPECT_EQ(titan->spec.states.zero_stage, 3);
   EXPECT_EQ(titan->spec.shape.batch, 16);
   EXPECT_EQ(titan->spec.recomputation.what, Recompute::full);
-  EXPECT_THAT(titan->notes, Contains(HasSubstr("compiled blocks")));
+  EXPECT_THAT(titan->notes, Contains(HasSubstr("compile.enable = false, torchtitan's default")));
+  EXPECT_EQ(titan->software, (Software{.compiled = false}));
   const auto eager = read(
       "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n"
       "[compile]\nenable = false\n",
       "a.toml", question);
   ASSERT_TRUE(eager) << base::render(eager.error(), false);
-  ASSERT_EQ(eager->warnings.size(), 1U) << "the stack is of compiled blocks";
-  EXPECT_THAT(eager->warnings[0].message, HasSubstr("compile.enable"));
+  EXPECT_TRUE(eager->warnings.empty()) << "a job says it";
+  EXPECT_EQ(eager->software, (Software{.compiled = false}));
+  const auto compiled = read(
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n"
+      "[compile]\nenable = true\n",
+      "a.toml", question);
+  ASSERT_TRUE(compiled) << base::render(compiled.error(), false);
+  EXPECT_EQ(compiled->software, (Software{.compiled = true, .cross_entropy = LossKernel::compiled}));
   for (const char* reshard : {"", "fsdp_reshard_after_forward = \"always\"\n"}) {
     const auto staged = read(
         std::string("[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 2\nseq_len = 4096\n"

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "clusters/read.h"
+#include "cost/parameters/as_run.h"
 #include "models/read/read.h"
 #include "plan/frameworks/import.h"
 #include "reports/json.h"
@@ -88,6 +90,27 @@ Written plan_text(const plan::PlanFile& file, const std::string& notes) {
   return {std::move(text), {}, {}};
 }
 
+/// What the files say of their software and the stack knows; the rest becomes warnings.
+plan::Software software_of(const plan::ImportedRun& run, const Context& context, const std::string& file,
+                           base::Diagnostics& warnings) {
+  std::map<std::string, cost::Stack> others;
+  const cost::FindStack find = [&](const std::string& name) -> const cost::Stack* {
+    if (const auto known = others.find(name); known != others.end()) return &known->second;
+    auto loaded = load_stack(context.catalog, name, {file, 0, 0, 1});
+    return loaded ? &others.emplace(name, std::move(*loaded)).first->second : nullptr;
+  };
+  const cost::Stack* const stack = find(run.stack);
+  if (stack == nullptr) return run.software;  // whoever loads it says so
+  for (const cost::RefusedWord& word : cost::refused_words(*stack, run.software, find))
+    warnings.push_back({base::Severity::warning,
+                        "E0655",
+                        {file, 1, 1, 1},
+                        fmt::format("not carried over: `software: {{{}}}`, because {}", word.key, word.why),
+                        word.help,
+                        {}});
+  return cost::known_words(*stack, run.software, find);
+}
+
 plan::RunQuestion question_of(const ImportOptions& options, const clusters::Cluster& cluster, const Context& context) {
   plan::RunQuestion question;
   question.ranks = options.ranks;
@@ -137,6 +160,7 @@ std::optional<Outcome> import_run(const ImportOptions& options, const std::vecto
   file.job.sequence = run->spec.shape.sequence;
   file.job.precision = run->spec.numerics.precision;
   file.job.stack = run->stack;
+  file.job.software = software_of(*run, context, options.files.front(), run->warnings);
   file.job.training = run->training;
   file.spec = run->spec;
   // Read as any plan is: what no cluster can run is found here, with its rule.

@@ -188,6 +188,7 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   out += said("# fits_probability: 0.95", "least probability that a plan fits in memory");
   out += said(fmt::format("# stack: {}", cost::usual_stack(cluster, model)),
               "the software that runs it; see `cost/stacks`");
+  if (!here) out += said("# software: {autocast: true}", "how that is set up, where it differs from its file");
   out += fmt::format(
       "\n# A value fixes a field, a list bounds it: `tensor: [1, 2, 4]`. Uncomment `plan:` too.\n"
       "# data x tensor x pipeline x context is the number of devices, {}: leave one of them open.\n# plan:\n{}",

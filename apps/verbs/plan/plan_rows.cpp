@@ -125,6 +125,7 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   h.peak_flops = cluster.peak(models::name_of(job.job.precision)).value;
   h.precision = models::name_of(job.job.precision);
   h.samples = job.model->recommender.has_value();
+  h.software = plan::software_text(job.job.software);
   h.batch = job.job.batch;
   h.sequence = h.samples ? 1 : job.job.sequence;
   h.evidence.clear();

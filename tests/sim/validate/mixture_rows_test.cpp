@@ -97,16 +97,15 @@ TEST(MixtureRows, HaveTheLatentAttentionThatTheyState) {
 }
 
 TEST(MixtureRows, SayInTheirWordsHowTokensTravel) {
-  const auto names = [](const std::string& more) {
-    std::vector<std::string> out;
-    for (const cost::Parameter& p : numbers_of_row(row(more).setup)) out.push_back(p.name);
-    return out;
+  const auto said = [](const std::string& more) {
+    plan::Software out;
+    take_travel(row(more).setup, out);
+    return plan::software_text(out);
   };
-  using Names = std::vector<std::string>;
-  EXPECT_EQ(names(""), Names{});
-  EXPECT_EQ(names("  section: cross-node EP, DeepEP\n"), Names{"stack.exchange_two_hop"});
-  EXPECT_EQ(names("  overlap: EP all-to-all under 1F1B\n"), Names{"stack.exchange_hidden"});
-  EXPECT_EQ(names("  overlap: CUDA graphs (attention, router)\n"), Names{"stack.graphed"});
+  EXPECT_EQ(said(""), "");
+  EXPECT_EQ(said("  section: cross-node EP, DeepEP\n"), "token_dispatcher: deepep");
+  EXPECT_EQ(said("  overlap: EP all-to-all under 1F1B\n"), "overlap_exchange: true");
+  EXPECT_EQ(said("  overlap: CUDA graphs (attention, router)\n"), "cuda_graphs: true");
 }
 
 TEST(MixtureRows, OfOneStackWithOtherNumbersArePredictedApart) {

@@ -3,16 +3,28 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/parameters/as_run.h"
 #include "cost/parameters/habits.h"
+#include "sim/validate/software_said.h"
 
 namespace orrery::sim {
 namespace row_words_test {
 
-cost::MemoryRecipe recipe_of(const sim::Setup& s, const std::string& stack) {
-  cost::MemoryRecipe out;
+/// A stack as a row of it says that it was run.
+cost::Stack said_of(const sim::Setup& s, cost::Stack stack) {
+  plan::PlanSpec spec;
+  spec.numerics.precision = models::DType::fp8;
+  spec.numerics.loss_chunks = loss_chunks_of(s, 65536);
   std::vector<std::string> notes;
-  take_framework_memory(s, stack, out, notes);
-  return out;
+  const plan::Software software = software_said(s, stack, spec, false, notes);
+  return cost::as_run(stack, software, [](const std::string&) { return nullptr; });
+}
+
+cost::MemoryRecipe recipe_of(const sim::Setup& s, const std::string& name, const cost::MemoryRecipe& before = {}) {
+  cost::Stack stack;
+  stack.name = name;
+  stack.memory = before;
+  return said_of(s, stack).memory;
 }
 
 TEST(RowWords, RecipesOfNvidiaReduceIn16BitsAndKeepWeightsInEight) {
@@ -48,15 +60,12 @@ TEST(RowWords, NemoOf2025FusesItsLoss) {
   sim::Setup s;
   cost::MemoryRecipe copies;
   copies.loss_copies = 2;
-  std::vector<std::string> notes;
   for (const char* before : {"NeMo", "NeMo 24.12", "NeMo 25.02"}) {
     s.framework = before;
-    take_framework_memory(s, "megatron-core", copies, notes);
-    EXPECT_EQ(copies.loss_copies, 2) << before;
+    EXPECT_EQ(recipe_of(s, "megatron-core", copies).loss_copies, 2) << before;
   }
   s.framework = "NeMo 25.09";
-  take_framework_memory(s, "megatron-core", copies, notes);
-  EXPECT_EQ(copies.loss_copies, 0);
+  EXPECT_EQ(recipe_of(s, "megatron-core", copies).loss_copies, 0);
 }
 
 TEST(RowWords, ALossIsAsItsSoftwareHasIt) {
@@ -65,9 +74,7 @@ TEST(RowWords, ALossIsAsItsSoftwareHasIt) {
   s.section = "SFT, one H100";
   cost::MemoryRecipe pieces;
   pieces.fragmentation = 0.1;
-  std::vector<std::string> said;
-  take_framework_memory(s, "pytorch-fsdp-compiled", pieces, said);
-  EXPECT_EQ(pieces.fragmentation, 0) << "its segments grow";
+  EXPECT_EQ(recipe_of(s, "pytorch-fsdp-compiled", pieces).fragmentation, 0) << "its segments grow";
   EXPECT_EQ(recipe_of(s, "pytorch-fsdp-compiled").loss_copies, 3) << "the fp32 logits are held, too";
   EXPECT_EQ(loss_chunks_of(s, 65536), 1);
   s.section = "RL trainer";
@@ -79,9 +86,7 @@ TEST(RowWords, ALossIsAsItsSoftwareHasIt) {
   s.framework = "Hugging Face Trainer, Liger";
   cost::MemoryRecipe copies;
   copies.loss_copies = 2;
-  std::vector<std::string> notes;
-  take_framework_memory(s, "huggingface", copies, notes);
-  EXPECT_EQ(copies.loss_copies, 0) << "its kernel writes over the logits";
+  EXPECT_EQ(recipe_of(s, "huggingface", copies).loss_copies, 0) << "its kernel writes over the logits";
   s = {};
   s.framework = "OLMo-core, PyTorch FSDP, torch.compile";
   EXPECT_TRUE(recipe_of(s, "pytorch-fsdp-compiled").loss_apart);
@@ -107,37 +112,35 @@ TEST(RowWords, ALossIsAsItsSoftwareHasIt) {
 TEST(RowWords, TorchtitanOfItsFirstYearFusesNorms) {
   sim::Setup s;
   s.stack = "torchtitan-2024";
-  cost::MemoryRecipe recipe;
-  recipe.composes_norms = recipe.composes_gates = true;
-  std::vector<std::string> notes;
-  take_framework_memory(s, "torchtitan-2024", recipe, notes);
-  EXPECT_TRUE(!recipe.composes_norms && recipe.composes_gates);
-  recipe.composes_norms = true;
+  cost::MemoryRecipe composed;
+  composed.composes_norms = composed.composes_gates = true;
+  const cost::MemoryRecipe first = recipe_of(s, "torchtitan-2024", composed);
+  EXPECT_TRUE(!first.composes_norms && first.composes_gates);
   s.date = "2025-03";
-  take_framework_memory(s, "torchtitan-2024", recipe, notes);
-  EXPECT_TRUE(recipe.composes_norms);
+  EXPECT_TRUE(recipe_of(s, "torchtitan-2024", composed).composes_norms);
 }
 
 TEST(RowWords, ACompilerComposesNothing) {
   sim::Setup s;
-  cost::MemoryRecipe eager;
-  eager.composes_gates = eager.composes_norms = eager.repeats_keys = true;
-  cost::MemoryRecipe fused = eager;
-  std::vector<std::string> notes;
-  take_framework_memory(s, "torchtitan-2024", eager, notes);
+  cost::MemoryRecipe composed;
+  composed.composes_gates = composed.composes_norms = composed.repeats_keys = true;
+  const cost::MemoryRecipe eager = recipe_of(s, "torchtitan-2024", composed);
   EXPECT_TRUE(eager.composes_gates && eager.composes_norms && eager.repeats_keys);
   s.compiled = true;
-  take_framework_memory(s, "torchtitan-2024", fused, notes);
+  const cost::MemoryRecipe fused = recipe_of(s, "torchtitan-2024", composed);
   EXPECT_FALSE(fused.composes_gates || fused.composes_norms || fused.repeats_keys);
 }
 
 TEST(RowWords, EagerTorchtitanComposesWhatItsCompilerFuses) {
   const auto passes = [](const sim::Setup& s, const char* number, const char* stack = "torchtitan-2024") {
-    cost::Stack titan;
-    titan.name = stack;
-    std::vector<std::string> notes;
-    take_composed(s, titan, titan.parameters, notes);
-    return cost::number_of(titan, number, 1);
+    cost::Stack named;
+    named.name = stack;
+    named.memory.composes_norms = true;
+    if (named.name == "torchtitan-2024")
+      named.eager = {{"stack.rotary_passes", 5, cost::Unit::number, "its file"},
+                     {"stack.loss_passes", 4.5, cost::Unit::number, "its file"}};
+    named.memory.loss_copies = 2;
+    return cost::number_of(said_of(s, named), number, 1);
   };
   sim::Setup s;
   s.date = "2025-06";
@@ -176,8 +179,7 @@ TEST(RowWords, CountTheLayersThatAreRecomputed) {
 double number_of_row(const sim::Setup& s, bool generic, const std::string& name, double otherwise) {
   cost::Stack stack;
   stack.generic = generic;
-  take_messages(s, stack, stack.parameters);
-  return cost::number_of(stack, name, otherwise);
+  return cost::number_of(said_of(s, stack), name, otherwise);
 }
 
 TEST(RowWords, SayInWhichTypeGradientsTravel) {
@@ -263,18 +265,20 @@ TEST(RowWords, SoftwareWithoutFp32IsAllIn16Bits) {
   sim::Setup s;
   s.precision = "bf16";
   s.framework = "torchtune (PyTorch)";
-  cost::MemoryRecipe recipe;
-  std::vector<cost::Parameter> numbers;
-  take_optimizer(s, recipe, numbers);
-  EXPECT_EQ(numbers.size(), 1U);
+  const auto copies = [&s] { return cost::number_of(said_of(s, {}), "stack.one_copy", 0); };
+  EXPECT_EQ(copies(), 1);
   s.precision = "fp8";
-  numbers.clear();
-  take_optimizer(s, recipe, numbers);
-  EXPECT_EQ(numbers.size(), 1U) << "products alone are in fp8";
+  EXPECT_EQ(copies(), 1) << "products alone are in fp8";
   s.framework = "PyTorch";
-  numbers.clear();
-  take_optimizer(s, recipe, numbers);
-  EXPECT_TRUE(numbers.empty());
+  EXPECT_EQ(copies(), 0);
+}
+
+TEST(RowWords, NameAKernelOfAttention) {
+  using plan::AttentionKernel;
+  EXPECT_EQ(attention_kernel_of("FlashAttention-2"), AttentionKernel::flash_2);
+  EXPECT_EQ(attention_kernel_of("flash-attn 4"), AttentionKernel::flash_3) << "the best known";
+  EXPECT_EQ(attention_kernel_of("cuDNN 9"), AttentionKernel::cudnn);
+  EXPECT_FALSE(attention_kernel_of("FlashAttention").has_value()) << "it does not say which";
 }
 
 }  // namespace row_words_test

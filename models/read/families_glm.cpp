@@ -264,8 +264,10 @@ std::vector<FamilyTraits> glm_families() {
       entry(Family::olmo2, "olmo2", "OLMo 2", "Olmo2ForCausalLM", "Olmo2", as_olmo2, olmo2_config, olmo2_names()),
       entry(Family::olmo3, "olmo3", "OLMo 3", "Olmo3ForCausalLM", "Olmo3", as_olmo3, olmo3_config, olmo2_names()),
   };
-  for (FamilyTraits& one : all)
+  for (FamilyTraits& one : all) {
     if (one.family == Family::glm4) one.model_types.push_back("glm4v_text");
+    if (one.family == Family::exaone4) one.model_types.push_back("exaone4_5_text");
+  }
   return all;
 }
 

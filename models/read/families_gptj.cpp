@@ -53,7 +53,16 @@ void as_phi(Model& m) {
   m.rotary_share = 0.5;
 }
 
+/// The keys of the class beside Phi's first weights (configuration_phi.py), which are GPT-J's.
+void first_phi_config(ConfigKeys& k, Model& m) {
+  gptj_config(k, m);
+  rotated_columns(k, m, 32);
+  k.count({"n_head_kv"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.differs("its files of weights, under the first class's names, are not read");
+}
+
 void phi_config(ConfigKeys& k, Model& m) {
+  if (k.reads() && k.given("n_embd")) return first_phi_config(k, m);
   llama_keys(k, m, 1e-5, false, "layer_norm_eps");
   rotation(k, m, 0.5);
   k.activation({"hidden_act"}, m, {{"gelu_new", Activation::gelu}, {"gelu", Activation::gelu, Gelu::erf}}, "phi");
@@ -98,7 +107,7 @@ void gpt_neo_config(ConfigKeys& k, Model& m) {
 }  // namespace
 
 std::vector<FamilyTraits> gptj_families() {
-  return {
+  std::vector<FamilyTraits> all = {
       entry(Family::gptj, "gptj", "GPT-J", "GPTJForCausalLM", "GPTJ", as_gptj, gptj_config,
             {.prefix = "transformer.",
              .layer = "h.",
@@ -151,6 +160,8 @@ std::vector<FamilyTraits> gptj_families() {
                        {"mlp.proj", "mlp.fc2"}},
              .heads = {{"head.bias", "lm_head.bias"}}}),
   };
+  all.back().model_types.push_back("phi-msft");
+  return all;
 }
 
 }  // namespace orrery::models

@@ -26,9 +26,9 @@ inline void positions_up_to(ConfigKeys& k, Model& m) {
   k.count({"max_position_embeddings"}, m.max_sequence, 1, kMostSequence);
 }
 
-// transformers 5 moved rope_theta into rope_parameters.
+// transformers 5 moved rope_theta into rope_parameters, which it also reads under the old name rope_scaling.
 inline void rotation(ConfigKeys& k, Model& m, double share, double theta = 10000) {
-  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, theta);
+  k.real({"rope_theta", "rope_parameters.rope_theta", "rope_scaling.rope_theta"}, m.rope_theta, 1, 1e12, theta);
   if (share > 0)
     k.real({"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, share);
   k.rope_scaling(m);

@@ -18,6 +18,8 @@ enum class Scores : std::uint8_t {
   /// drawn from it, with a gradient through the draw (Liu et al. 2023, "Sparse Backpropagation for MoE Training"; 2024,
   /// "GRIN"). Predicted, not executed.
   sparse_mixer,
+  sqrt_softplus,  ///< the root of softplus(logit), for the choice with a bias, as sigmoid (DeepSeek-V4); predicted
+                  ///< alone
 };
 
 /// The format in which rows of tokens travel to experts and back.
@@ -70,6 +72,8 @@ struct Experts {
   /// The router reads the residual behind a norm of its own, divided by the root of its width, and the chosen weights
   /// are multiplied by a trained number of each expert (Gemma 4).
   bool own_router_norm = false;
+  std::int64_t hashed = 0;     ///< first layers whose tokens' ids choose experts, not their router (DeepSeek-V4)
+  double limit = 0;            ///< gates of experts are at most this, values within it (DeepSeek-V4); 0: no limit
   double aux_coefficient = 0;  ///< of the load-balancing loss (Fedus et al. 2022, equation 4), over the global step
   double z_coefficient = 0;    ///< of the mean square of the router's log-sum-exp (Zoph et al. 2022, equation 5)
   /// An expert takes at most capacity_factor * k * T / E tokens of a sequence (rounded down, at least 1), first come

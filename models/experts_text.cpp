@@ -14,7 +14,7 @@ namespace {
 using base::Cursor;
 
 // In the enumeration's order.
-const std::vector<std::string> kScores = {"softmax", "softmax_chosen", "sigmoid", "sparse_mixer"};
+const std::vector<std::string> kScores = {"softmax", "softmax_chosen", "sigmoid", "sparse_mixer", "sqrt_softplus"};
 constexpr double kMostFactor = 1e6;
 
 /// Each key with its member: whole numbers, numbers and switches.
@@ -23,22 +23,18 @@ struct Whole {
   std::int64_t Experts::*of;
   std::int64_t least, most;
 };
-constexpr Whole kWhole[] = {{"chosen", &Experts::chosen, 1, kMostExperts},
-                            {"narrow", &Experts::narrow, 0, kMostWidth},
-                            {"shared", &Experts::shared, 0, kMostWidth},
-                            {"first_dense", &Experts::first_dense, 0, kMostLayers},
-                            {"period", &Experts::period, 1, kMostLayers},
-                            {"groups", &Experts::groups, 1, kMostExperts},
-                            {"groups_chosen", &Experts::groups_chosen, 1, kMostExperts}};
+constexpr Whole kWhole[] = {
+    {"chosen", &Experts::chosen, 1, kMostExperts}, {"narrow", &Experts::narrow, 0, kMostWidth},
+    {"shared", &Experts::shared, 0, kMostWidth},   {"first_dense", &Experts::first_dense, 0, kMostLayers},
+    {"period", &Experts::period, 1, kMostLayers},  {"hashed", &Experts::hashed, 0, kMostLayers},
+    {"groups", &Experts::groups, 1, kMostExperts}, {"groups_chosen", &Experts::groups_chosen, 1, kMostExperts}};
 struct Real {
   const char* key;
   double Experts::*of;
 };
-constexpr Real kReal[] = {{"weight_scale", &Experts::weight_scale},
-                          {"bias_rate", &Experts::bias_rate},
-                          {"aux_coefficient", &Experts::aux_coefficient},
-                          {"z_coefficient", &Experts::z_coefficient},
-                          {"capacity_factor", &Experts::capacity_factor}};
+constexpr Real kReal[] = {{"weight_scale", &Experts::weight_scale},   {"limit", &Experts::limit},
+                          {"bias_rate", &Experts::bias_rate},         {"aux_coefficient", &Experts::aux_coefficient},
+                          {"z_coefficient", &Experts::z_coefficient}, {"capacity_factor", &Experts::capacity_factor}};
 struct Switch {
   const char* key;
   bool Experts::*of;
@@ -82,6 +78,33 @@ LatentAttention read_latent(const Cursor& at) {
   return latent;
 }
 
+CompressedAttention read_compressed(const Cursor& at) {
+  CompressedAttention a;
+  if (!at.is_map()) {
+    at.error("E0105", "`compressed_attention` is a map of sizes",
+             "compressed_attention: {q_rank: 1024, rope: 64, window: 128, short_run: 4, long_run: 128, out_groups: 8, "
+             "out_rank: 1024, theta: 160000}");
+    return a;
+  }
+  a.q_rank = at.at("q_rank").integer(1, kMostWidth, 1);
+  a.rope = at.at("rope").integer(2, kMostWidth, 2);
+  a.window = at.at("window").integer(1, kMostSequence, 1);
+  a.short_run = at.at("short_run").integer(2, kMostSequence, 2);
+  a.long_run = at.at("long_run").integer(2, kMostSequence, 2);
+  a.out_groups = at.at("out_groups").integer(1, kMostWidth, 1);
+  a.out_rank = at.at("out_rank").integer(1, kMostWidth, 1);
+  a.theta = at.at("theta").number(1, 1e12, 1);
+  return a;
+}
+
+std::string compressed_text(const CompressedAttention& a, const std::string& margin) {
+  if (!a.any()) return {};
+  return fmt::format(
+      "{}compressed_attention: {{q_rank: {}, rope: {}, window: {}, short_run: {}, long_run: {}, out_groups: {}, "
+      "out_rank: {}, theta: {}}}\n",
+      margin, a.q_rank, a.rope, a.window, a.short_run, a.long_run, a.out_groups, a.out_rank, a.theta);
+}
+
 Indexer read_indexer(const Cursor& at) {
   Indexer indexer;
   if (!at.is_map()) {
@@ -93,6 +116,8 @@ Indexer read_indexer(const Cursor& at) {
   indexer.chosen = at.at("chosen").integer(1, kMostSequence, 1);
   indexer.every = at.optional("every").integer(1, kMostLayers, 1);
   indexer.first = at.optional("first").integer(0, kMostLayers, 0);
+  indexer.block = at.optional("block").integer(0, kMostSequence, 0);
+  indexer.after = at.optional("after").integer(0, kMostLayers, 0);
   return indexer;
 }
 
@@ -154,20 +179,29 @@ void check_experts(const Cursor& root, const Model& m) {
 }
 
 void check_latent(const Cursor& root, Model& m) {
-  if (const Cursor indexer = root.optional("indexer"); m.indexer.any() && (m.latent.q_rank == 0 || !m.latent.any()))
+  if (const Cursor indexer = root.optional("indexer");
+      m.indexer.any() && !m.compressed.any() &&
+      (m.indexer.block > 0 ? m.latent.any() : m.latent.q_rank == 0 || !m.latent.any()))
     (indexer.exists() ? indexer : root)
-        .error("E0112", "an indexer's queries come from latent attention's narrow vector for queries",
-               "latent_attention with q_rank, or no indexer");
+        .error("E0112",
+               "an indexer's queries come from latent attention's narrow vector for queries, but of blocks of tokens "
+               "from the token",
+               "latent_attention with q_rank, or `block` without latent_attention, or no indexer");
+  if (const Cursor indexer = root.optional("indexer");
+      m.indexer.any() && (m.indexer.after >= m.layers || (m.indexer.after > 0 && m.indexer.every > 1)))
+    (indexer.exists() ? indexer : root)
+        .error("E0112", "an indexer behind the first layers is in each of the others, of which there are some",
+               "fewer layers in `after`, or every: 1");
   if (m.indexer.any() && m.indexer.heads * m.indexer.width > kMostWidth)
     root.error("E0112",
                fmt::format("{} heads of width {} of an indexer are wider than {}", m.indexer.heads, m.indexer.width,
                            kMostWidth),
                "fewer, or narrower ones");
-  if (m.indexer.any() && m.indexer.width < m.latent.rope)
-    root.error("E0112",
-               fmt::format("an indexer's heads of {} columns, of which {} rotate", m.indexer.width, m.latent.rope),
+  const std::int64_t turning = m.latent.any() ? m.latent.rope : m.rotary_columns();
+  if (m.indexer.any() && !m.compressed.any() && m.indexer.width < turning)
+    root.error("E0112", fmt::format("an indexer's heads of {} columns, of which {} rotate", m.indexer.width, turning),
                "width: that of the rotating columns, or more");
-  if (const Cursor indexer = root.optional("indexer"); m.indexer.any() && !m.indexer.chooses(0))
+  if (const Cursor indexer = root.optional("indexer"); m.indexer.any() && m.indexer.after == 0 && !m.indexer.chooses(0))
     (indexer.exists() ? indexer : root)
         .error("E0112", "the first layer has no layer before it whose choice it could read", "first: 1, or more");
   if (!m.latent.any()) return;
@@ -210,7 +244,10 @@ std::string experts_text(const Experts& e, const Experts& usual, const std::stri
 std::string indexer_text(const Indexer& i, const std::string& margin) {
   if (!i.any()) return {};
   const std::string shared = i.every > 1 ? fmt::format(", every: {}, first: {}", i.every, i.first) : "";
-  return fmt::format("{}indexer: {{heads: {}, width: {}, chosen: {}{}}}\n", margin, i.heads, i.width, i.chosen, shared);
+  const std::string blocks = i.block > 0 ? fmt::format(", block: {}", i.block) : "";
+  const std::string after = i.after > 0 ? fmt::format(", after: {}", i.after) : "";
+  return fmt::format("{}indexer: {{heads: {}, width: {}, chosen: {}{}{}{}}}\n", margin, i.heads, i.width, i.chosen,
+                     shared, blocks, after);
 }
 
 std::string latent_text(const LatentAttention& l, const std::string& margin) {

@@ -12,6 +12,8 @@ namespace orrery::models {
 [[nodiscard]] Experts read_experts(const base::Cursor& at, const Model& model);
 [[nodiscard]] LatentAttention read_latent(const base::Cursor& at);
 [[nodiscard]] Indexer read_indexer(const base::Cursor& at);
+[[nodiscard]] CompressedAttention read_compressed(const base::Cursor& at);
+[[nodiscard]] std::string compressed_text(const CompressedAttention& compressed, const std::string& margin);
 /// Checks relations between numbers (E0112): at the key, or at `root` if there is none. Fills in head_dim if it is
 /// missing.
 void check_experts(const base::Cursor& root, const Model& model);

@@ -15,4 +15,6 @@ inline constexpr std::int64_t kMostExperts = std::int64_t{1} << 16;
 /// For models with experts, whose sizes multiply beyond what each limit by itself allows.
 inline constexpr double kMostParameters = 1e16;
 
+inline constexpr std::int64_t kMostStreams = 64;
+
 }  // namespace orrery::models

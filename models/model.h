@@ -58,9 +58,42 @@ struct Indexer {
   /// After the first `first` layers, which all choose, only the last of every `every` does; the layers between read
   /// what was chosen before them, and have no indexer (GLM-5.2).
   std::int64_t every = 1, first = 0;
+  /// Of attention without a narrow vector (MiniMax-M3): neighbouring tokens, of which all are chosen or none, `chosen`
+  /// in all; the small heads score their blocks by their best tokens, have norms, and no weights. 0: single tokens.
+  std::int64_t block = 0;
+  std::int64_t after = 0;  ///< first layers whose attention reads everything (MiniMax-M3)
   bool operator==(const Indexer&) const = default;
-  [[nodiscard]] bool chooses(std::int64_t layer) const { return layer < first || (layer - first + 1) % every == 0; }
+  /// Whether attention of a layer reads chosen tokens alone; and whether it chooses them itself.
+  [[nodiscard]] bool reads(std::int64_t layer) const { return any() && layer >= after; }
+  [[nodiscard]] bool chooses(std::int64_t layer) const {
+    return layer >= after && (layer < first || (layer - first + 1) % every == 0);
+  }
   [[nodiscard]] bool any() const { return chosen > 0; }
+};
+
+/// Attention to a window of tokens and to runs of earlier ones, each run in one key (DeepSeek-AI 2026, "DeepSeek-V4",
+/// section 2.3). All heads share one key of head_dim columns, which is their value too; queries come from a narrow
+/// vector; the heads' output returns by two products, the first of each group of heads by itself. Which layers read
+/// which runs is their mixer (models/state_space.h); chosen runs are the model's `indexer`'s. Predicted, not executed.
+struct CompressedAttention {
+  std::int64_t q_rank = 0;                    ///< 0: none
+  std::int64_t rope = 0;                      ///< columns that turn
+  std::int64_t window = 0;                    ///< tokens that each reads as they are
+  std::int64_t short_run = 0, long_run = 0;   ///< tokens of a run: of those chosen (which overlap), of all
+  std::int64_t out_groups = 1, out_rank = 0;  ///< groups of heads, and columns that each becomes
+  double theta = 0;                           ///< of runs, and of layers that read some
+  bool operator==(const CompressedAttention&) const = default;
+  [[nodiscard]] bool any() const { return q_rank > 0; }
+};
+
+/// Several residual streams (Xie et al. 2025, "mHC: Manifold-Constrained Hyper-Connections"): each half of a block
+/// reads a mixture of them, and what it makes is added to all, which are mixed by a matrix of each token that is made
+/// doubly stochastic in some steps. Predicted, not executed.
+struct Streams {
+  std::int64_t count = 1;
+  std::int64_t steps = 20;  ///< of Sinkhorn and Knopp
+  bool operator==(const Streams&) const = default;
+  [[nodiscard]] bool any() const { return count > 1; }
 };
 
 /// Multi-token prediction (DeepSeek-AI 2024, DeepSeek-V3 Technical Report, section 2.2): a module behind the last block
@@ -155,6 +188,7 @@ struct Model {
   bool value_norm = false;           ///< with qk_norm: RMSNorm of each head of v too, without a weight (Gemma 4)
   bool keys_as_values = false;       ///< with value_norm: layers that see all norm k for v, and make none (Gemma 4)
   double rotary_share = 1;           ///< the share of a head's columns that rotate, its first ones
+  double window_rotary_share = 0;    ///< in layers with a window (Step 3.5); 0: as in the others
   std::int64_t position_offset = 0;  ///< rows of the position table before the first position (OPT: 2)
   double attention_cap = 0;          ///< scores become cap tanh(score/cap) (Gemma 2); 0: no cap
   double logit_cap = 0;              ///< the same for the logits
@@ -163,6 +197,7 @@ struct Model {
   std::int64_t window_period = 0;    ///< every n-th layer sees all tokens (Gemma 2: 2); 0: none does
   bool full_first = false;           ///< with window_period: each n-th layer from the first on (GPT-Neo)
   std::vector<std::int64_t> full_layers;  ///< in place of a period: the layers that see all tokens, in order
+  std::int64_t window_heads = 0;          ///< H of layers with a window (Step 3.5); 0: as the other layers
   std::int64_t window_kv_heads = 0;       ///< G of layers with a window (MiMo-V2); 0: as the other layers
   std::int64_t window_head_dim = 0;       ///< D of layers with a window (Gemma 4); 0: as the other layers
   /// For layers with a window, which then rotate at their own rates, never scaled (Gemma 3); 0: as the other layers.
@@ -178,9 +213,12 @@ struct Model {
   FurtherPrediction further;  ///< behind the last block
   LatentAttention latent;     ///< in place of q, k and v made from the token; head_dim is then nope + rope
   LayerInputs layer_inputs;
+  CompressedAttention compressed;  ///< of the blocks whose mixer reads by it
+  Streams streams;
   SharedKeys shared_keys;
   Indexer indexer;               ///< of latent attention with a narrow vector for queries
   bool attention_gate = false;   ///< attention's output is scaled by a sigmoid of a product with the token (Qwen3-Next)
+  bool head_gate = false;        ///< the same for each head as a whole (Step 3.5)
   double value_scale = 1;        ///< attention's output times this (MiMo-V2)
   double score_factor = 1;       ///< scores times this (Falcon-H1)
   double gate_scale = 1;         ///< what a gated MLP's activation takes, times this (Falcon-H1)
@@ -199,6 +237,8 @@ struct Model {
   bool operator==(const Model&) const = default;
   /// Whether the last stage has the embedding's token table, too.
   [[nodiscard]] bool shares_table() const { return tied_embeddings || further.any(); }
+  /// Columns of a token between layers.
+  [[nodiscard]] std::int64_t carried() const { return hidden * streams.count; }
   /// All blocks: the last may be that of a module that predicts further.
   [[nodiscard]] std::int64_t blocks() const { return layers + further.modules; }
   [[nodiscard]] bool windowed(std::int64_t layer) const {
@@ -214,6 +254,9 @@ struct Model {
   }
   [[nodiscard]] std::int64_t kv_heads_of(std::int64_t layer) const {
     return window_kv_heads > 0 && windowed(layer) ? window_kv_heads : kv_heads;
+  }
+  [[nodiscard]] std::int64_t heads_of(std::int64_t layer) const {
+    return window_heads > 0 && windowed(layer) ? window_heads : heads;
   }
   [[nodiscard]] std::int64_t head_dim_of(std::int64_t layer) const {
     return window_head_dim > 0 && windowed(layer) ? window_head_dim : head_dim;
@@ -264,13 +307,14 @@ struct Model {
   /// Whether the model has several variants of blocks.
   [[nodiscard]] bool has_variants() const {
     const bool mixed = experts.any() && (experts.first_dense > 0 || experts.period > 1);
-    return mixed || pattern.size() > 1 || indexer.every > 1 || shared_keys.any() ||
+    return mixed || pattern.size() > 1 || indexer.every > 1 || indexer.after > 0 || shared_keys.any() ||
            (window > 0 && (window_period > 0 || !full_layers.empty())) || unrotated_period > 0;
   }
   /// The columns of a head that rotate, where a window decides the head's width.
   [[nodiscard]] std::int64_t rotary_columns(bool windowed = false) const {
     const std::int64_t width = windowed && window_head_dim > 0 ? window_head_dim : head_dim;
-    return static_cast<std::int64_t>(rotary_share * static_cast<double>(width) + 1e-9);
+    const double share = windowed && window_rotary_share > 0 ? window_rotary_share : rotary_share;
+    return static_cast<std::int64_t>(share * static_cast<double>(width) + 1e-9);
   }
 };
 

@@ -16,13 +16,16 @@ namespace orrery::models {
 /// Kinds of mixers; each has its row (models/layers/mixers.h), in this order.
 enum class Mixer : std::uint8_t {
   attention,
-  mamba,      ///< a state space (Dao and Gu 2024)
-  delta,      ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
-  conv,       ///< a gated short convolution (Liquid AI 2025, LFM2)
-  lightning,  ///< linear attention with fixed decays (MiniMax 2025, MiniMax-01)
-  selective,  ///< a state space of each column (Gu and Dao 2023, Mamba's first form)
-  both,       ///< attention and a state space, which read one norm and are summed (Falcon-H1)
-  none,       ///< the last: no mixer
+  mamba,       ///< a state space (Dao and Gu 2024)
+  delta,       ///< a gated delta network (Yang, Kautz and Hatamizadeh 2024)
+  conv,        ///< a gated short convolution (Liquid AI 2025, LFM2)
+  lightning,   ///< linear attention with fixed decays (MiniMax 2025, MiniMax-01)
+  selective,   ///< a state space of each column (Gu and Dao 2023, Mamba's first form)
+  local,       ///< attention of one shared key to a window (DeepSeek-AI 2026, DeepSeek-V4)
+  compressed,  ///< that, and to chosen runs of tokens, each in one key
+  condensed,   ///< that, and to all long runs of tokens
+  both,        ///< attention and a state space, which read one norm and are summed (Falcon-H1)
+  none,        ///< the last: no mixer
 };
 enum class Feed : std::uint8_t { mlp, experts, none };
 

@@ -42,7 +42,8 @@ struct BlockKind {
   const auto hold_alike = [&](std::int64_t a, std::int64_t b) {
     return model.parts(a) == model.parts(b) && model.variant(a).chooses == model.variant(b).chooses &&
            model.variant(a).borrows == model.variant(b).borrows && model.kv_heads_of(a) == model.kv_heads_of(b) &&
-           model.head_dim_of(a) == model.head_dim_of(b) && model.makes_values(a) == model.makes_values(b);
+           model.heads_of(a) == model.heads_of(b) && model.head_dim_of(a) == model.head_dim_of(b) &&
+           model.makes_values(a) == model.makes_values(b);
   };
   std::vector<BlockKind> out;
   for (const BlockKind& run : block_runs(model, first, count))

@@ -18,6 +18,7 @@
 #include "exec/engine/half.h"
 #include "exec/failure.h"
 #include "models/operators/operators.h"
+#include "models/operators/run_alone.h"
 
 // Weak: only OpenBLAS has threads of its own that must be turned off.
 extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));

@@ -11,6 +11,7 @@
 #include "exec/cpu/pool.h"
 #include "exec/engine/backend.h"
 #include "models/operators/op.h"
+#include "models/operators/run_alone.h"
 
 namespace orrery::exec {
 

@@ -116,7 +116,8 @@ void run_route(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
   const Routing& routing = op.routing;
   const std::int64_t n = op.n, experts = op.m, chosen = op.chosen;
-  ENSURE(routing.scores != Scores::sparse_mixer, "a router that draws its experts is not executed");
+  ENSURE(routing.scores != Scores::sparse_mixer && routing.scores != Scores::sqrt_softplus,
+         "a router that draws its experts, or scores by roots of softplus, is not executed");
   ENSURE(chosen >= 1 && chosen <= experts && experts % routing.groups == 0, "{} of {} experts in {} groups", chosen,
          experts, routing.groups);
   ENSURE(chosen <= routing.groups_chosen * (experts / routing.groups), "{} experts of {} groups of {}", chosen,

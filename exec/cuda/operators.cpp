@@ -9,6 +9,7 @@
 #include "exec/cuda/dropout.h"
 #include "exec/cuda/fusion.h"
 #include "exec/cuda/kernels/kernels.h"
+#include "models/operators/run_alone.h"
 
 namespace orrery::exec::cuda {
 namespace {

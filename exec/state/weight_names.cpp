@@ -92,7 +92,7 @@ void place_half(FilePlace& place, const std::string& stem, bool hidden_first) {
 
 bool is_norm(const std::string& stem) {
   for (const char* one : {"ln_1", "ln_2", "ln_1_out", "ln_2_out", "ln_f", "ln_e", "attn.q_norm", "attn.k_norm",
-                          "attn.q_a_norm", "attn.kv_a_norm"})
+                          "attn.q_a_norm", "attn.kv_a_norm", "attn.index.q_norm", "attn.index.k_norm"})
     if (stem == one) return true;
   return false;
 }

@@ -39,7 +39,7 @@ class AttentionCore {
   AttentionCore(LinearNotes& to, Heads heads, TensorId packed, TensorId choice = {})
       : to_(to), heads_(heads), packed_(packed), choice_(choice) {
     if (to_.model.has_sinks(to_.layer)) {
-      Tensor sinks = to_.vector(to_.prefix() + "attn.sinks", to_.model.heads, 0, 0);
+      Tensor sinks = to_.vector(to_.prefix() + "attn.sinks", to_.model.heads_of(to_.layer), 0, 0);
       sinks.initial_stddev = to_.model.initial_stddev;
       std::tie(sinks_, sinks_gradient_) = to_.parameter(std::move(sinks));
     }
@@ -89,7 +89,7 @@ class AttentionCore {
     if (model.score_factor != 1)
       o.score_scale = model.score_factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(o.head_dim));
     o.cap = model.attention_cap;
-    if (model.indexer.any() && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
+    if (model.indexer.reads(to_.layer) && model.indexer.chosen < to_.options.sequence) o.chosen = model.indexer.chosen;
     o.alibi_heads = model.positions == Positions::alibi ? model.heads : 0;
     if (model.windowed(to_.layer) && model.window < to_.options.sequence * to_.options.context) o.window = model.window;
     if (!to_.drops(model.dropout.attention)) return o;

@@ -20,7 +20,7 @@ class Attention final : public MixerNotes {
       : to_(to),
         width_(to.model.head_dim_of(to.layer)),
         values_width_(to.model.value_columns(to.layer)),
-        heads_{to.model.heads / to.options.tensor, to.model.kv_heads_of(to.layer) / to.options.tensor} {
+        heads_{to.model.heads_of(to.layer) / to.options.tensor, to.model.kv_heads_of(to.layer) / to.options.tensor} {
     to_.model.latent.any() ? make_latent() : make_plain();
   }
 
@@ -31,8 +31,12 @@ class Attention final : public MixerNotes {
     if (late) rotate(packed_);
     if (to_.model.qk_norm) to_.emit(norm_op(OpKind::head_norm, {packed_, q_norm_, k_norm_}, {normed_, rstd_}));
     if (!late) rotate(normed_.exists() ? normed_ : packed_);
-    if (indexer_) indexer_->forward(x, latent_->queries());
+    if (indexer_) indexer_->forward(x, latent_ ? latent_->queries() : x);
     core_->forward();
+    if (head_gate_.exists()) {
+      to_.linear_forward(head_gate_product_, x, head_gate_, false);
+      to_.emit(head_gate_op(OpKind::row_gate, {core_->out(), head_gate_}, {values_}));
+    }
     if (latent_) to_.emit(latent_op(to_, OpKind::head_values, {core_->out()}, {values_}));
     if (gate_.exists()) to_.emit(to_.op(OpKind::output_gate, {core_->out(), gate_}, {values_}, to_.columns_of(gate_)));
     to_.linear_forward(projection_, values_.exists() ? values_ : core_->out(), h, false, adds);
@@ -46,7 +50,12 @@ class Attention final : public MixerNotes {
     const TensorId dnormed = narrower ? to_.activation("d_qkv.before", made_columns()) : dpacked;
     const TensorId dgate = gate_ ? to_.activation("d_attention.gate", to_.columns_of(gate_)) : TensorId();
     to_.bias_backward(projection_, dh_own);
-    if (values_.exists()) {
+    if (head_gate_.exists()) {
+      dhead_gate_ = to_.rows("d_attention.head_gate", to_.all_rows * heads_.of_q);
+      const TensorId dvalues = to_.activation("d_attention.values", projection_.in);
+      to_.linear_backward(projection_, dh, values_, dvalues);
+      to_.emit(head_gate_op(OpKind::row_gate_grad, {dvalues, core_->out(), head_gate_}, {dout, dhead_gate_}));
+    } else if (values_.exists()) {
       const TensorId dvalues = to_.activation("d_attention.values", projection_.in);
       to_.linear_backward(projection_, dh, values_, dvalues);
       to_.emit(latent_ ? latent_op(to_, OpKind::head_values_grad, {dvalues}, {dout})
@@ -75,7 +84,16 @@ class Attention final : public MixerNotes {
     const TensorId dmade = gate_ ? to_.activation("d_qkv.made", qkv_.out) : dnormed;
     if (gate_.exists()) to_.emit(columns_op(OpKind::join_columns, {dpacked, dgate}, {dmade}));
     to_.bias_backward(qkv_, dmade);
-    to_.column_backward(qkv_, dmade, x, da, name);
+    if (!head_gate_.exists() && !indexer_) return to_.column_backward(qkv_, dmade, x, da, name);
+    // Products with the token: of q, k and v, and of what else reads it.
+    const TensorId all = to_.gathered(x, name + ".gathered_again"), sums = to_.partial(da, "d_" + name + ".partial");
+    to_.linear_backward(qkv_, dmade, all, sums);
+    if (head_gate_.exists()) {
+      to_.weight_backward(head_gate_product_, dhead_gate_, all);
+      to_.input_backward(head_gate_product_, dhead_gate_, sums, true);
+    }
+    if (indexer_) indexer_->backward(normed_ ? normed_ : packed_, core_->saved(), heads_.of_q, all, all);
+    to_.add_up(sums, da);
   }
 
   [[nodiscard]] TensorId bias() const override { return projection_.bias; }
@@ -123,14 +141,33 @@ class Attention final : public MixerNotes {
       const std::int64_t norms = normed_runs(norm_op(OpKind::head_norm, {}, {})).count();
       rstd_ = to_.activation("qkv.rstd", {to_.all_rows, norms}, DType::fp32);
     }
-    core_.emplace(to_, heads_, normed_.exists() ? normed_ : packed_);
+    if (model.head_gate) {
+      head_gate_product_ = {.in = c, .out = heads_.of_q, .rows = to_.all_rows};
+      std::tie(head_gate_product_.weight, head_gate_product_.weight_gradient) =
+          to_.parameter(to_.matrix(at + "head_gate.weight", model.heads_of(to_.layer), c, 0, model.initial_stddev));
+      head_gate_ = to_.rows("attention.head_gate", to_.all_rows * heads_.of_q);
+      values_ = to_.activation("attention.values", projection_.in);
+    }
+    if (chooses()) indexer_.emplace(to_, at);
+    core_.emplace(to_, heads_, normed_.exists() ? normed_ : packed_, indexer_ ? indexer_->choice() : TensorId());
+  }
+  /// A module that predicts further chooses for itself.
+  bool chooses() const {
+    const Indexer& i = to_.model.indexer;
+    return i.any() && (to_.layer >= to_.model.layers || i.chooses(to_.layer));
+  }
+  /// Of each head of each token.
+  Op head_gate_op(OpKind kind, const Tensors& in, const Tensors& out) const {
+    Op o = to_.op(kind, in, out, values_width_);
+    o.n *= heads_.of_q;
+    return o;
   }
   void make_qkv(const std::string& at) {
     const Model& model = to_.model;
     const bool makes_values = model.makes_values(to_.layer), borrows = model.borrows_keys(to_.layer);
     const std::int64_t d = width_, v = makes_values ? values_width_ : 0, c = model.hidden;
-    const std::int64_t kv_heads = heads_.of_kv * to_.options.tensor;  // of all ranks
-    const std::int64_t queries = model.heads / kv_heads * d;          // per key/value head
+    const std::int64_t kv_heads = heads_.of_kv * to_.options.tensor;        // of all ranks
+    const std::int64_t queries = model.heads_of(to_.layer) / kv_heads * d;  // per key/value head
     struct Piece {
       const char* name;
       std::int64_t rows, first;
@@ -159,8 +196,8 @@ class Attention final : public MixerNotes {
                    .out = model.hidden,
                    .rows = to_.all_rows,
                    .scale = model.residual_scale * model.value_scale};
-    std::tie(projection_.weight, projection_.weight_gradient) = to_.parameter(
-        to_.matrix(at + "proj.weight", model.hidden, model.heads * columns, 1, to_.residual_initial_stddev()));
+    std::tie(projection_.weight, projection_.weight_gradient) = to_.parameter(to_.matrix(
+        at + "proj.weight", model.hidden, model.heads_of(to_.layer) * columns, 1, to_.residual_initial_stddev()));
     to_.adapt(projection_, model.lora.projection);
   }
   void make_latent() {
@@ -169,9 +206,7 @@ class Attention final : public MixerNotes {
     latent_.emplace(to_, at);
     make_projection(at, to_.model.latent.value);
     packed_ = to_.activation("qkv", 3 * heads_.of_q * to_.model.head_dim);
-    // A module that predicts further chooses for itself.
-    const bool chooses = to_.layer >= to_.model.layers || to_.model.indexer.chooses(to_.layer);
-    if (to_.model.indexer.any() && chooses) indexer_.emplace(to_, at);
+    if (chooses()) indexer_.emplace(to_, at);
     core_.emplace(to_, heads_, packed_, indexer_ ? indexer_->choice() : TensorId());
     values_ = to_.activation("attention.values", projection_.in);
   }
@@ -209,7 +244,9 @@ class Attention final : public MixerNotes {
   TensorId q_norm_, q_norm_gradient_, k_norm_, k_norm_gradient_, normed_, rstd_;
   TensorId made_, packed_;  ///< by the product; q, k and v of it
   TensorId gate_;           ///< of the core's output
-  TensorId values_;         ///< what the projection reads if it is not the core's output: its values alone, or gated
+  Linear head_gate_product_;
+  TensorId head_gate_, dhead_gate_;  ///< (rows, heads): of each head's output as a whole
+  TensorId values_;  ///< what the projection reads if it is not the core's output: its values alone, or gated
   std::optional<AttentionCore> core_;
 };
 

@@ -92,7 +92,7 @@ Flops flops_of_layer(const Model& model, LayerKind kind, std::int64_t layer, con
   Flops total;
   for (const Part& part : program.forward)
     for (const Op& op : part.ops)
-      if (op.kind == OpKind::attention) {
+      if (op.kind == OpKind::attention || op.kind == OpKind::run_attention) {
         // Scores take nope + rope columns, which is head_dim. Values have fewer columns; those beyond `value` are
         // zeros.
         const double width = static_cast<double>(model.head_dim);

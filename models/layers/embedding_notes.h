@@ -8,6 +8,7 @@
 
 #include "models/layers/inputs.h"
 #include "models/layers/linear_notes.h"
+#include "models/layers/streams_notes.h"
 
 namespace orrery::models {
 
@@ -138,7 +139,8 @@ inline void embedding(LinearNotes& to) {
   if (normed) after = to.norm("ln_e");
   std::optional<AllLayerInputs> layer_inputs;
   if (to.model.layer_inputs.any()) layer_inputs.emplace(to);
-  const TensorId e = normed || layer_inputs ? to.own_activation("embedded", c) : to.program.y;
+  const bool streams = to.model.streams.any();
+  const TensorId e = normed || layer_inputs || streams ? to.own_activation("embedded", c) : to.program.y;
   to.begin(to.program.forward);
   look_up(to, tokens, table, e, "embedded.partial");
   const auto add_row = [&](OpKind kind, const Tensors& in) {
@@ -154,6 +156,7 @@ inline void embedding(LinearNotes& to) {
     layer_inputs->forward(tokens, e);
     if (!normed) to.emit(to.own_op(OpKind::scale_columns, {e}, {to.program.y}, c));
   }
+  if (streams) to.emit(begin_streams(to, false, e, to.program.y));
   const double rate = to.model.dropout.embedding;
   if (to.drops(rate))
     to.emit(to.drawing(to.own_op(OpKind::dropout, {to.program.y}, {to.program.y}, c), rate, kEmbeddingSite));
@@ -161,6 +164,11 @@ inline void embedding(LinearNotes& to) {
   to.begin(to.program.backward);
   if (to.model.lora.any()) return;  // nothing here trains
   TensorId dy = to.dropped(to.program.dy, rate, kEmbeddingSite, "d_dropped");
+  if (streams) {
+    const TensorId sum = to.own_activation("d_embedded.streams", c);
+    to.emit(begin_streams(to, true, dy, sum));
+    dy = sum;
+  }
   if (layer_inputs) {
     const TensorId sum = to.own_activation("d_embedded.sum", c);
     to.emit(to.own_op(OpKind::scale_columns, {dy}, {sum}, c));

@@ -15,6 +15,7 @@
 #include "base/ensure.h"
 #include "models/layers/fp8_gathers.h"
 #include "models/layers/head_notes.h"
+#include "models/layers/streams_notes.h"
 
 namespace orrery::models {
 
@@ -25,8 +26,9 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
               model.experts.shared % options.tensor == 0),
          "{} experts of width {} (shared {}) over {} ranks, tensor {}", model.experts.count, model.experts.hidden,
          model.experts.shared, options.expert, options.tensor);
-  ENSURE(options.tensor >= 1 && model.heads % options.tensor == 0 && model.kv_heads % options.tensor == 0 &&
-             model.window_kv_heads % options.tensor == 0 && model.ffn_hidden % options.tensor == 0,
+  ENSURE(options.tensor >= 1 && model.heads % options.tensor == 0 && model.window_heads % options.tensor == 0 &&
+             model.kv_heads % options.tensor == 0 && model.window_kv_heads % options.tensor == 0 &&
+             model.ffn_hidden % options.tensor == 0,
          "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
          model.kv_heads, model.ffn_hidden);
   if (kind == LayerKind::block)
@@ -41,7 +43,8 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
               model.head_dim == model.latent.nope + model.latent.rope && model.latent.value <= model.head_dim),
          "latent attention of {} heads of {}, {} keys, values of {}", model.heads, model.head_dim, model.kv_heads,
          model.latent.value);
-  ENSURE(!model.indexer.any() || (model.latent.q_rank > 0 && options.context == 1),
+  ENSURE(!model.indexer.any() ||
+             ((model.latent.q_rank > 0 || model.indexer.block > 0 || model.compressed.any()) && options.context == 1),
          "an indexer beside queries of rank {}, context {}", model.latent.q_rank, options.context);
   ENSURE(options.context == 1 || options.flash, "context parallelism merges row statistics");
   ENSURE(!options.sequence_parallel || options.batch * options.sequence % options.tensor == 0,
@@ -50,7 +53,9 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
   LinearNotes notes(model, kind, layer, options);
   switch (kind) {
     case LayerKind::embedding: embedding(notes); break;
-    case LayerKind::block: model.pre_norm ? pre_norm_block(notes) : post_norm_block(notes); break;
+    case LayerKind::block:
+      model.streams.any() ? streams_block(notes) : model.pre_norm ? pre_norm_block(notes) : post_norm_block(notes);
+      break;
     case LayerKind::head: head(notes); break;
   }
   mark_gathers_for_fp8(notes.program);

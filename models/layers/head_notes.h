@@ -155,6 +155,7 @@ class Head {
       words.logical_shape[0] = to_.model.vocab;
       std::tie(unembed.bias, unembed.bias_gradient) = to_.parameter(words);
     }
+    if (to_.model.streams.any()) streams_.emplace(to_, "head.", true);
     last_ = to_.norm("ln_f");
     if (predicted_ > 0) masked_rows_ = input(to_, TensorRole::masked_rows);
     const TensorId targets = input(to_, TensorRole::targets);
@@ -162,11 +163,12 @@ class Head {
     const TensorId loss = to_.role("loss", TensorRole::loss, {1}, DType::fp32);
     words_.emplace(to_, unembed, targets, loss, 1.0 / tokens_of_loss());
     if (to_.model.next_sentence) second_.emplace(to_, all_, loss, 1.0 / sequences());
-    picked_ = predicted_ > 0 ? to_.activation("masked", c) : to_.program.x;
+    picked_ = predicted_ > 0 ? to_.activation("masked", c) : streams_ ? streams_->mixed() : to_.program.x;
   }
 
   void forward() {
     if (predicted_ > 0) pick(to_, all_, masked_rows_, picked_);
+    if (streams_) streams_->forward(to_.program.x);
     if (transform_) transform_->forward(picked_);
     to_.norm_forward(last_, into_norm(), a_);
     words_->forward(a_);
@@ -184,9 +186,9 @@ class Head {
     const TensorId da = to_.own_activation("d_ln_f", c);
     to_.begin(to_.program.backward);
     words_->backward(a_, da);
-    const TensorId dpicked = predicted_ > 0 ? to_.activation("d_masked", c)
-                             : further_     ? to_.own_activation("d_ln_f.x", c)
-                                            : to_.program.dx;
+    const TensorId dpicked = predicted_ > 0         ? to_.activation("d_masked", c)
+                             : further_ || streams_ ? to_.own_activation("d_ln_f.x", c)
+                                                    : to_.program.dx;
     if (transform_) {
       const TensorId dactivated = to_.own_activation("d_head.activated", c);
       to_.norm_backward(last_, da, into_norm(), {}, dactivated);
@@ -197,6 +199,7 @@ class Head {
     if (predicted_ > 0) put_back(to_, all_, dpicked, masked_rows_, false);
     if (second_) second_->backward();
     if (further_) further_->backward(dpicked);
+    if (streams_) streams_->backward(dpicked, {}, to_.program.x, {}, to_.program.dx);
   }
 
  private:
@@ -226,6 +229,7 @@ class Head {
   Norm last_;
   TensorId masked_rows_, picked_, a_;
   std::optional<HeadTransform> transform_;
+  std::optional<StreamMixing> streams_;
   std::optional<VocabularyLoss> words_;
   std::optional<SecondHead> second_;
   std::optional<FurtherModule> further_;

@@ -187,7 +187,7 @@ class LinearNotes : public LayerNotes {
   }
 
   void ends(bool has_x, bool has_y) {
-    const std::vector<std::int64_t> shape = {own_rows, model.hidden};
+    const std::vector<std::int64_t> shape = {own_rows, model.carried()};
     if (has_x) program.x = role("x", TensorRole::input, shape, options.dtype);
     if (has_y) program.y = role("y", TensorRole::output, shape, options.dtype);
     if (has_y) program.dy = role("dy", TensorRole::input, shape, options.dtype);

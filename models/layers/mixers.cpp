@@ -16,6 +16,9 @@ MixerTraits delta_mixer();
 MixerTraits convolution_mixer();
 MixerTraits lightning_mixer();
 MixerTraits selective_mixer();
+MixerTraits local_mixer();
+MixerTraits compressed_mixer();
+MixerTraits condensed_mixer();
 
 namespace {
 
@@ -55,8 +58,9 @@ std::optional<BlockParts> one_half(const Is& is) {
 std::span<const MixerTraits> mixers() {
   static const std::vector<MixerTraits> kTable = [] {
     std::vector<MixerTraits> all;
-    for (MixerTraits (*const row)() : {attention_mixer, mamba_mixer, delta_mixer, convolution_mixer, lightning_mixer,
-                                       selective_mixer, attention_beside_mamba}) {
+    for (MixerTraits (*const row)() :
+         {attention_mixer, mamba_mixer, delta_mixer, convolution_mixer, lightning_mixer, selective_mixer, local_mixer,
+          compressed_mixer, condensed_mixer, attention_beside_mamba}) {
       all.push_back(row());
       ENSURE(static_cast<std::size_t>(all.back().mixer) + 1 == all.size(), "{} is in another place than its kind",
              all.back().word);

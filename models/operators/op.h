@@ -306,18 +306,18 @@ enum class OpKind : std::uint8_t {
   /// and b), dt bias (H), A_log (H). out: y (n,inner)
   delta_rule,
   /// in: dy, convolved, projected, dt bias, A_log. out: dconvolved, dprojected (its a and b), ddt bias, dA_log (these
-  /// accumulate), states (B, chunks, H, D, state) fp32: before each chunk, made again
+  /// accumulate), states (B, chunks, H, D, state) fp32, made again
   delta_rule_grad,
   // -- attention whose output is gated (Model::attention_gate)
   output_gate,       ///< in: x (n,m), g (n,m). out: y = x sigmoid(g)
   output_gate_grad,  ///< in: dy, x, g. out: dx, dg (n,m)
   // -- attention that reads chosen tokens alone (Model::indexer): m small heads of k columns. Predicted, not executed
-  /// in: queries (n,m*k), keys (n,k), weights (n,m). out: choice (n,chosen) int32: of the tokens before each,
+  /// in: queries (n,m*k), keys (n,k), [weights (n,m)]. out: choice (n,chosen) int32: of the tokens before each,
   /// those with the largest sums over heads of
   /// weight relu(query . key)
   choose_tokens,
   /// Of the divergence of the chosen tokens' scores, behind a softmax, from attention's probabilities, summed over its
-  /// heads. in: qkv, saved, choice, queries, keys, weights. out: dqueries, dkeys, dweights
+  /// heads. in: qkv, saved, choice, queries, keys, [weights]. out: dqueries, dkeys, [dweights]
   choose_tokens_grad,
   // -- a gated short convolution (models/layers/convolution_mixer.cpp); `ssm.taps` tokens
   /// in: projected (n,3m): b, c and x, weight (m,taps). out: y (n,m) = c times the causal convolution of b x, each
@@ -345,40 +345,26 @@ enum class OpKind : std::uint8_t {
   // -- each layer's own input (Model::layer_inputs): m columns, of those that the embedding has made for all layers.
   // Predicted, not executed
   layer_input,  ///< out: x (n,m)
+  // -- several residual streams (Model::streams): k of m columns; and runs of tokens in one key (Model::compressed):
+  // `run`
+  // tokens of k*m columns, k runs that overlap. Predicted, not executed
+  /// in: x (n,k*m), [logits (n,c), bias, scales]. out: y (n,m): the streams' weighted sum, [weights of add_streams,
+  /// made
+  /// in `chosen` steps]
+  mix_streams,
+  mix_streams_grad,  ///< in: dy, x, logits, bias, scales, [dweights]. out: dx, dlogits, dbias, dscales (these add)
+  add_streams,       ///< in: [x (n,k*m)], h (n,m), [weights]. out: y (n,k*m): streams mixed, and h in each of them
+  add_streams_grad,  ///< in: dy, x, h, weights. out: dx, dh, dweights
+  /// Attention of H heads to one key of D columns, which is the value too, of `chosen` tokens and runs at most. in: q
+  /// (n,H*D), key (n,D), sinks, [keys of runs (n/run,D)], [choice]. out: y (n,H*D), saved as attention's
+  run_attention,
+  run_attention_grad,  ///< in: dy, y, saved, q, key, sinks, [runs], [choice]. out: dq, dkey, dsinks (adds), [druns]
+  pool_runs,           ///< in: x (n,k*m), gates, bias (run,k*m). out: y (n/run,m), each column the mean by a softmax
+  pool_runs_grad,      ///< in: dy, x, gates, bias. out: dx, dgates, dbias (adds)
   /// in: x (n,m). out: y (n,m), of which the columns of each of `runs` are those of x times its factor (y may be x);
   /// its own gradient
   scale_columns,
 };
-
-/// The kinds that CPU ranks alone run so far, as their rows say (RunBy): both backends make their cases of them.
-#define ORRERY_CPU_ALONE(EACH) \
-  EACH(causal_conv)            \
-  EACH(causal_conv_grad)       \
-  EACH(state_scan)             \
-  EACH(state_scan_grad)        \
-  EACH(gated_norm)             \
-  EACH(gated_norm_grad)        \
-  EACH(xielu)                  \
-  EACH(xielu_grad)             \
-  EACH(delta_rule)             \
-  EACH(delta_rule_grad)        \
-  EACH(output_gate)            \
-  EACH(output_gate_grad)       \
-  EACH(gated_conv)             \
-  EACH(gated_conv_grad)        \
-  EACH(decayed_attention)      \
-  EACH(decayed_attention_grad) \
-  EACH(selective_scan)         \
-  EACH(selective_scan_grad)    \
-  EACH(scale_choices)          \
-  EACH(scale_choices_grad)     \
-  EACH(scale_columns)
-
-/// The kinds that are predicted, and that nothing runs: both backends refuse them.
-#define ORRERY_PREDICTED_ALONE(EACH) \
-  EACH(choose_tokens)                \
-  EACH(choose_tokens_grad)           \
-  EACH(layer_input)
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
 /// rows or its columns are divided over some number of tensor ranks.
@@ -482,6 +468,7 @@ struct Op {
   /// the place in the model that draws; different for each.
   double dropout = 0;
   std::int32_t site = 0;
+  std::int64_t run = 0;       ///< pool_runs: tokens of one; choose_tokens: of a key, 0: one
   std::int64_t capacity = 0;  ///< sparse_encode, sparse_decode; mixtures of experts: rows that a slot has room for
   // Mixtures of experts. `chosen`: k; of attention, the tokens that each reads, 0: all. With `slots` > 0, rows of other
   // operators (gate, activate …) are in slots too, and their last input says how many there are.

@@ -141,8 +141,12 @@ double index_product(const CountedOp& s, double seen) {
   return 2 * tokens(s) * seen * s.m * s.k;
 }
 
+double mix_flops(const CountedOp& s) {
+  return 2 * s.k * elements(s) + 4 * static_cast<double>(s.op.chosen) * s.k * s.k * s.n;
+}
+
 double choose_flops(const CountedOp& s) {
-  const double t = static_cast<double>(s.op.sequence);
+  const double t = static_cast<double>(s.op.run > 1 ? s.op.sequence / s.op.run : s.op.sequence);
   return index_product(s, s.full ? t : (t + 1) / 2);
 }
 

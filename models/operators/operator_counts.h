@@ -76,6 +76,8 @@ double backward(const CountedOp& s) {
 [[nodiscard]] double attention_grad_flops(const CountedOp& s);
 [[nodiscard]] double attention_bytes(const CountedOp& s);
 [[nodiscard]] double attention_grad_bytes(const CountedOp& s);
+/// Of each token the weighted sum of k streams, and its k x k matrix made doubly stochastic in `chosen` steps.
+[[nodiscard]] double mix_flops(const CountedOp& s);
 [[nodiscard]] double choose_flops(const CountedOp& s);
 [[nodiscard]] double choose_grad_flops(const CountedOp& s);
 [[nodiscard]] double choose_bytes(const CountedOp& s);

@@ -6,6 +6,7 @@
 
 #include "base/ensure.h"
 #include "models/operators/operator_counts.h"
+#include "models/operators/run_alone.h"
 
 namespace orrery::models {
 
@@ -370,12 +371,12 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(output_gate_grad), .in = in("dy x g"), .out = out("dx dg"), .flops = each<8>, .bytes = moved<5>,
      .family = F::activation_grad, .issued = Issued::autograd, .run_by = RunBy::cpu},
     // -- attention that reads chosen tokens alone
-    {KIND(choose_tokens), .in = in("queries keys weights"), .out = out("choice"), .flops = choose_flops,
+    {KIND(choose_tokens), .in = in("queries keys weights?"), .out = out("choice"), .flops = choose_flops,
      .bytes = choose_bytes, .family = F::activation, .form = P::scanned, .gradient = OpKind::choose_tokens_grad,
      .run_by = RunBy::nothing},
-    {KIND(choose_tokens_grad), .in = in("qkv saved choice queries keys weights"), .out = out("dqueries dkeys dweights"),
-     .flops = choose_grad_flops, .bytes = choose_grad_bytes, .family = F::activation_grad, .form = P::scanned,
-     .issued = Issued::autograd, .run_by = RunBy::nothing},
+    {KIND(choose_tokens_grad), .in = in("qkv saved choice queries keys weights?"),
+     .out = out("dqueries dkeys dweights?"), .flops = choose_grad_flops, .bytes = choose_grad_bytes,
+     .family = F::activation_grad, .form = P::scanned, .issued = Issued::autograd, .run_by = RunBy::nothing},
     // -- a gated short convolution
     {KIND(gated_conv), .in = in("projected weight"), .out = out("y"), .flops = gated_conv_flops, .bytes = moved<4>,
      .family = F::activation, .gradient = OpKind::gated_conv_grad, .run_by = RunBy::cpu},
@@ -408,6 +409,33 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .family = F::softmax, .issued = Issued::autograd, .run_by = RunBy::cpu},
     // -- each layer's own input
     {KIND(layer_input), .out = out("x"), .flops = none, .bytes = moved<2>, .run_by = RunBy::nothing},
+    {KIND(mix_streams), .in = in("x logits? bias? scales?"), .out = out("y weights?"), .flops = mix_flops,
+     .bytes = [](S s) { return s.bytes * (s.k + 1) * elements(s); }, .family = F::activation,
+     .gradient = OpKind::mix_streams_grad, .run_by = RunBy::nothing},
+    {KIND(mix_streams_grad), .in = in("dy x logits bias scales dweights?"), .out = out("dx dlogits dbias+ dscales+"),
+     .flops = [](S s) { return 2 * mix_flops(s); }, .bytes = [](S s) { return s.bytes * (2 * s.k + 1) * elements(s); },
+     .family = F::activation_grad, .issued = Issued::autograd, .run_by = RunBy::nothing},
+    {KIND(add_streams), .in = in("x? h weights?"), .out = out("y"),
+     .flops = [](S s) { return 2 * (s.k + 1) * s.k * elements(s); },
+     .bytes = [](S s) { return s.bytes * (2 * s.k + 1) * elements(s); }, .family = F::activation,
+     .gradient = OpKind::add_streams_grad, .run_by = RunBy::nothing},
+    {KIND(add_streams_grad), .in = in("dy x h weights"), .out = out("dx dh dweights"),
+     .flops = [](S s) { return 4 * (s.k + 1) * s.k * elements(s); },
+     .bytes = [](S s) { return s.bytes * (3 * s.k + 2) * elements(s); }, .family = F::activation_grad,
+     .issued = Issued::autograd, .run_by = RunBy::nothing},
+    {KIND(run_attention), .in = in("q key sinks runs? choice?"), .out = out("y saved#"), .flops = attention_flops,
+     .bytes = attention_bytes, .form = P::attention, .gradient = OpKind::run_attention_grad,
+     .run_by = RunBy::nothing},
+    {KIND(run_attention_grad), .in = in("dy y saved q key sinks runs? choice?"), .out = out("dq dkey dsinks+ druns?"),
+     .flops = attention_grad_flops, .bytes = attention_grad_bytes, .form = P::attention, .issued = Issued::autograd,
+     .run_by = RunBy::nothing},
+    {KIND(pool_runs), .in = in("x gates bias"), .out = out("y"), .flops = [](S s) { return 6 * s.k * elements(s); },
+     .bytes = [](S s) { return s.bytes * (2 * s.k + 1.0 / static_cast<double>(s.op.run)) * elements(s); },
+     .family = F::activation, .gradient = OpKind::pool_runs_grad, .run_by = RunBy::nothing},
+    {KIND(pool_runs_grad), .in = in("dy x gates bias"), .out = out("dx dgates dbias+"),
+     .flops = [](S s) { return 12 * s.k * elements(s); },
+     .bytes = [](S s) { return s.bytes * (4 * s.k + 1.0 / static_cast<double>(s.op.run)) * elements(s); },
+     .family = F::activation_grad, .issued = Issued::autograd, .run_by = RunBy::nothing},
     {KIND(scale_columns), .in = in("x"), .out = out("y*"), .flops = each<1>, .bytes = moved<2>,
      .gradient = OpKind::scale_columns, .run_by = RunBy::cpu},
 }};

@@ -16,7 +16,8 @@ namespace orrery::models {
 void place_windows(const std::vector<bool>& sliding, Model& model);
 /// Layers with a window differ from the others in more than the mask, so that no window is too long to count.
 [[nodiscard]] inline bool window_is_more(const Model& m) {
-  return m.window_kv_heads > 0 || m.window_head_dim > 0 || m.keys_as_values || m.window_theta > 0 || m.sinks_in_windows;
+  return m.window_kv_heads > 0 || m.window_heads > 0 || m.window_head_dim > 0 || m.keys_as_values ||
+         m.window_theta > 0 || m.window_rotary_share > 0 || m.sinks_in_windows;
 }
 
 class ConfigKeys {
@@ -55,8 +56,8 @@ class ConfigKeys {
   /// The same, where a list says of each layer whether it has experts: "sparse", true or 1.
   virtual void sparse_layers(const char* key, Model& model) = 0;
   /// transformers 4.53's list of each layer's attention, if present: sets the window and which layers have it. E0111
-  /// for any other word than full_attention and sliding_attention.
-  virtual void layer_types(Model& model) = 0;
+  /// for any other word than full_attention and sliding_attention. `more`: entries that it may have behind the layers.
+  virtual void layer_types(Model& model, std::int64_t more = 0) = 0;
   /// The same of a list of 0 and 1, where 1 is a window.
   virtual void window_flags(const char* key, Model& model) = 0;
   /// GPT-Neo's list of runs, each with its layers' attention (global, local) and how often they repeat; or, under
@@ -71,7 +72,8 @@ class ConfigKeys {
   /// A list with one of `known` for each layer: reading replaces `which` by the file's, or by none if it has no such
   /// list; E0111 for another word.
   virtual void layer_words(const char* key, Names known, std::vector<std::size_t>& which) = 0;
-  /// A list of layers by number; reading replaces `layers` by the file's, and says whether it has one.
+  /// A list of layers by number, or a text with commas between them; reading replaces `layers` by the file's, and says
+  /// whether it has one.
   virtual bool layer_numbers(const char* key, std::vector<std::int64_t>& layers, const Model& model) = 0;
   /// Reading: makes these blocks the model's pattern. E0111 at `key` unless there are as many as layers, which they set
   /// if it is 0.
@@ -81,6 +83,9 @@ class ConfigKeys {
   virtual void rope_scaling(Model& model) = 0;
   /// E0111 unless a list of two bounds, if present, is from 0 or less to infinity.
   virtual void unlimited(const char* key, const char* why) = 0;
+  /// A number for each layer: a list's, without what it has behind the layers for `more` modules, or one number for
+  /// all; empty: there is no such key.
+  [[nodiscard]] virtual std::vector<double> each_layers(const char* key, const Model& model, std::int64_t more) = 0;
   /// Of a list, if present, which entries are `yes`; E0111 if one is neither that nor `no`.
   [[nodiscard]] virtual std::vector<bool> which_are(const char* key, const char* yes, const char* no) = 0;
   /// The class has no longest sequence, and its files say none. Reading takes `usual` tokens, with a remark on `whose`

@@ -13,7 +13,7 @@ std::span<const FamilyTraits> families() {
     std::vector<FamilyTraits> all = gpt_families();
     for (std::vector<FamilyTraits> (*const more)() :
          {gptj_families, llama_families, glm_families, expert_families, deepseek_families, window_families,
-          hybrid_families, recurrent_families, gemma4_families})
+          hybrid_families, recurrent_families, gemma4_families, sparse_families, biased_families})
       for (FamilyTraits& one : more()) all.push_back(std::move(one));
     std::sort(all.begin(), all.end(), [](const FamilyTraits& a, const FamilyTraits& b) { return a.family < b.family; });
     return all;

@@ -87,6 +87,8 @@ struct FamilyTraits {
 [[nodiscard]] std::vector<FamilyTraits> hybrid_families();
 [[nodiscard]] std::vector<FamilyTraits> recurrent_families();
 [[nodiscard]] std::vector<FamilyTraits> gemma4_families();
+[[nodiscard]] std::vector<FamilyTraits> sparse_families();
+[[nodiscard]] std::vector<FamilyTraits> biased_families();
 [[nodiscard]] std::span<const FamilyTraits> families();
 [[nodiscard]] const FamilyTraits& traits_of(Family family);
 [[nodiscard]] const char* name_of(Family family);

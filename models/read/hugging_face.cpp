@@ -144,7 +144,7 @@ class ConfigReader : public ConfigKeys {
     expert_layers(key, with, model);
   }
 
-  void layer_types(Model& model) override {
+  void layer_types(Model& model, std::int64_t more) override {
     const Cursor list = at_.optional("layer_types");
     if (!list.exists() || !is_list(list, "layer_types")) return;
     std::vector<bool> sliding;
@@ -155,6 +155,7 @@ class ConfigReader : public ConfigKeys {
         return one.error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
                          "known are full_attention and sliding_attention");
     }
+    if (std::ssize(sliding) == model.layers + more) sliding.resize(static_cast<std::size_t>(model.layers));
     place_listed(list, sliding, model);
   }
   void window_flags(const char* key, Model& model) override {
@@ -247,6 +248,7 @@ class ConfigReader : public ConfigKeys {
   bool layer_numbers(const char* key, std::vector<std::int64_t>& layers, const Model& model) override {
     layers.clear();
     const Cursor list = at_.optional(key);
+    if (list.is_scalar()) return numbers_of_text(list, layers, model);
     if (!list.exists() || !is_list(list, key)) return false;
     for (const Cursor& one : list.items()) layers.push_back(one.integer(0, model.layers - 1, 0));
     return true;
@@ -328,8 +330,21 @@ class ConfigReader : public ConfigKeys {
       list.error("E0111", fmt::format("a finite `{}` is not supported: {}", key, why), "[0.0, Infinity]");
   }
 
+  std::vector<double> each_layers(const char* key, const Model& model, std::int64_t more) override {
+    const Cursor at = at_.optional(key);
+    std::vector<double> out;
+    constexpr double kMost = 1e12;
+    if (!at.exists()) return out;
+    for (const Cursor& one : at.one_or_many()) out.push_back(one.number(0, kMost, 0));
+    if (std::ssize(out) == model.layers + more || !at.is_sequence())
+      out.resize(static_cast<std::size_t>(model.layers), out.empty() ? 0 : out.front());
+    if (std::ssize(out) != model.layers)
+      at.error("E0111", fmt::format("{} entries for a model of {} layers", out.size(), model.layers),
+               "one for each layer");
+    return out;
+  }
   std::vector<bool> which_are(const char* key, const char* yes, const char* no) override {
-    const Cursor list = at_.optional(key);
+    const Cursor list = find({key});
     std::vector<bool> out;
     if (!list.exists() || !is_list(list, key)) return out;
     for (const Cursor& one : list.items()) out.push_back(one.choice({no, yes}, 1) == 1);
@@ -352,6 +367,22 @@ class ConfigReader : public ConfigKeys {
   [[nodiscard]] bool written(const char* key) const override { return at_.has(key); }
 
  private:
+  static bool numbers_of_text(const Cursor& at, std::vector<std::int64_t>& layers, const Model& model) {
+    const std::string text = at.scalar_text();
+    for (std::size_t first = 0; first < text.size();) {
+      const std::size_t end = std::min(text.find(',', first), text.size());
+      const std::string one = text.substr(first, end - first);
+      char* rest = nullptr;
+      const long long number = std::strtoll(one.c_str(), &rest, 10);
+      if (one.empty() || *rest != '\0' || number < 0 || number >= model.layers) {
+        at.error("E0111", fmt::format("{} is not a layer of {}", base::quoted(one), model.layers), "3,4,5");
+        return false;
+      }
+      layers.push_back(number);
+      first = end + 1;
+    }
+    return true;
+  }
   /// GPT-Neo's class: 24 layers, every second one local.
   [[nodiscard]] static std::vector<bool> usual_attention() {
     constexpr std::size_t kLayers = 24;

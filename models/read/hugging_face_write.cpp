@@ -75,7 +75,7 @@ class ConfigWriter : public ConfigKeys {
     if (std::string_view(key) == "mlp_layer_types")
       each_layer(key, model, [&](std::int64_t i) { return model.has_experts(i) ? "sparse" : "dense"; });
   }
-  void layer_types(Model& model) override {
+  void layer_types(Model& model, std::int64_t) override {
     each_layer("layer_types", model,
                [&](std::int64_t i) { return model.windowed(i) ? "sliding_attention" : "full_attention"; });
   }
@@ -142,6 +142,7 @@ class ConfigWriter : public ConfigKeys {
                     s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
   }
   void unlimited(const char*, const char*) override {}
+  std::vector<double> each_layers(const char*, const Model&, std::int64_t) override { return {}; }
   std::vector<bool> which_are(const char*, const char*, const char*) override { return {}; }
   void any_length(Model&, std::int64_t, const std::string&) override { any_length_ = true; }
   [[nodiscard]] bool any_length() const { return any_length_; }
@@ -192,7 +193,7 @@ const char* difference(const Model& given, const Model& again) {
   const Model a = essence(given), b = essence(again);
   if (a == b) return nullptr;
   if (a.positions != b.positions || a.position_offset != b.position_offset || a.window_theta != b.window_theta ||
-      a.unrotated_period != b.unrotated_period)
+      a.unrotated_period != b.unrotated_period || a.window_rotary_share != b.window_rotary_share)
     return "its positions";
   if (a.activation != b.activation || a.gelu != b.gelu) return "its activation";
   if (a.normalisation != b.normalisation || a.norm_epsilon != b.norm_epsilon) return "its normalisation";
@@ -205,7 +206,8 @@ const char* difference(const Model& given, const Model& again) {
       a.attention_bias != b.attention_bias || a.out_bias != b.out_bias || a.head_bias != b.head_bias)
     return "its biases";
   if (a.kv_heads != b.kv_heads) return "grouped queries";
-  if (a.head_dim != b.head_dim || a.value_dim != b.value_dim || a.window_head_dim != b.window_head_dim)
+  if (a.head_dim != b.head_dim || a.value_dim != b.value_dim || a.window_head_dim != b.window_head_dim ||
+      a.window_heads != b.window_heads || a.head_gate != b.head_gate)
     return "the width of its heads";
   if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period ||
       a.full_first != b.full_first || a.full_layers != b.full_layers || a.window_kv_heads != b.window_kv_heads ||
@@ -219,6 +221,7 @@ const char* difference(const Model& given, const Model& again) {
   if (!(a.latent == b.latent)) return "its latent attention";
   if (a.keys_as_values != b.keys_as_values || !(a.shared_keys == b.shared_keys))
     return "where its keys and values are from";
+  if (!(a.compressed == b.compressed) || !(a.streams == b.streams)) return "its streams, or runs of tokens";
   if (!(a.layer_inputs == b.layer_inputs)) return "inputs of its layers";
   if (a.pattern != b.pattern || !(a.ssm == b.ssm) || a.conv_taps != b.conv_taps)
     return "its pattern of layers, or its state spaces";

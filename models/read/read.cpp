@@ -15,6 +15,7 @@
 #include "models/experts_text.h"
 #include "models/limits.h"
 #include "models/lora.h"
+#include "models/read/check_heads.h"
 #include "models/read/families.h"
 #include "models/read/hugging_face.h"
 #include "models/read/mixers_text.h"
@@ -74,7 +75,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   if (m.heads % m.kv_heads != 0) {
     report(kv_heads, fmt::format("{} heads do not divide by {} key/value heads", m.heads, m.kv_heads), "");
   }
-  if (m.heads * std::max(m.head_dim, m.window_head_dim) > kMostWidth) {
+  if (std::max(m.heads, m.window_heads) * std::max(m.head_dim, m.window_head_dim) > kMostWidth) {
     report(heads, fmt::format("{} heads of width {} are wider than {}", m.heads, m.head_dim, kMostWidth), "");
   }
   const Cursor masked = root.optional("masked_fraction"), next = root.optional("next_sentence");
@@ -96,7 +97,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
                               : fmt::format("rotary positions need an even head width, found {}", m.head_dim),
            "");
   }
-  const auto needs = [&](const char* key, bool holds, const char* message, const char* help) {
+  const auto needs = [&](const char* key, bool holds, const std::string& message, const std::string& help) {
     if (!holds) report(root.optional(key), message, help);
   };
   needs("further_prediction", !m.further.any() || (m.causal && m.pre_norm && !m.lora.any()),
@@ -140,30 +141,10 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         "a list of the layers that see everything needs a window for the others, and names each once, in order",
         "give a window and no window_period, and numbers of layers from 0");
   needs("window_kv_heads",
-        m.window_kv_heads == 0 || (m.window > 0 && m.heads % m.window_kv_heads == 0 && !m.latent.any()),
+        m.window_kv_heads == 0 || (m.window > 0 && !m.latent.any() &&
+                                   (m.window_heads > 0 ? m.window_heads : m.heads) % m.window_kv_heads == 0),
         "key/value heads of layers with a window divide the heads, and there is a window",
         "give a window, or leave window_kv_heads out");
-  needs(
-      "window_head_dim",
-      m.window_head_dim == 0 ||
-          (m.window > 0 && m.value_dim == 0 && !m.latent.any() && m.pattern.empty() && m.pre_norm),
-      "heads of layers with a window have a width of their own where all layers attend, and values are as wide as keys",
-      "give a window, without value_dim, latent_attention and pattern; or leave window_head_dim out");
-  needs("value_norm",
-        !m.value_norm || (m.qk_norm && !m.joint_qk_norm && !m.late_qk_norm && m.value_dim == 0 && !m.latent.any()),
-        "heads of v are normed with those of q and k, each by itself", "qk_norm: true, or value_norm: false");
-  needs("keys_as_values",
-        !m.keys_as_values || (m.value_norm && !m.bias && !m.qkv_bias && !m.attention_gate && m.value_dim == 0),
-        "keys stand in for values where these are normed, and made without biases and a gate",
-        "value_norm: true, or keys_as_values: false");
-  needs("layer_inputs", !m.layer_inputs.any() || (m.pre_norm && !m.parallel && traits_of(m.activation).gated),
-        "inputs of each layer come in by a gate, behind blocks whose norms come first", "leave layer_inputs out");
-  needs("shared_keys",
-        !m.shared_keys.any() || (m.shared_keys.layers < m.layers && !m.latent.any() && m.pattern.empty() &&
-                                 m.pre_norm && !m.attention_gate && !m.joint_qk_norm && !m.qkv_bias && !m.bias),
-        "the last layers read keys and values of layers before them, of which there is one, and whose products have "
-        "neither biases nor a gate",
-        "fewer layers, or leave shared_keys out");
   needs("value_dim", m.value_dim == 0 || (m.pre_norm && !m.attention_gate && !m.latent.any() && !m.bias),
         "values of a width of their own are of plain attention without biases, behind norms that come first",
         "leave value_dim out; latent_attention has a key for it");
@@ -214,6 +195,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
            fmt::format("{} and {} divisors for the {} pairs of a head that rotate", s.divisors.size(),
                        s.long_divisors.size(), turned / 2),
            "one for each pair, in both lists");
+  check_heads(needs, m);
   check_pattern(root, m);
   check_experts(root, m);
   check_latent(root, m);
@@ -334,6 +316,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.residual_scale = at.optional("residual_scale").number(kLeastScale, kMostCap, m.residual_scale);
   m.logit_scale = at.optional("logit_scale").number(kLeastScale, kMostCap, m.logit_scale);
   m.rotary_share = at.optional("rotary_share").number(0, 1, m.rotary_share);
+  m.window_rotary_share = at.optional("window_rotary_share").number(0, 1, 0);
   m.position_offset = at.optional("position_offset").integer(0, kMostOffset, m.position_offset);
   m.attention_cap = at.optional("attention_cap").number(0, kMostCap, m.attention_cap);
   m.logit_cap = at.optional("logit_cap").number(0, kMostCap, m.logit_cap);
@@ -344,11 +327,13 @@ Model read_own(const Cursor& at, const std::string& name) {
   const bool periodic = m.window > 0 && m.full_layers.empty();
   m.window_period = at.optional("window_period").integer(0, kMostLayers, periodic ? m.window_period : 0);
   m.window_kv_heads = at.optional("window_kv_heads").integer(0, kMostWidth, 0);
+  m.window_heads = at.optional("window_heads").integer(0, kMostWidth, 0);
   m.window_head_dim = at.optional("window_head_dim").integer(0, kMostWidth, 0);
   m.full_first = at.optional("full_first").boolean(m.window_period > 0 && m.full_first);
   m.window_theta = at.optional("window_theta").number(0, 1e12, m.window > 0 ? m.window_theta : 0);
   m.unrotated_period = at.optional("unrotated_period").integer(0, kMostLayers, m.unrotated_period);
   m.attention_gate = at.optional("attention_gate").boolean(m.attention_gate);
+  m.head_gate = at.optional("head_gate").boolean(m.head_gate);
   m.value_scale = at.optional("value_scale").number(kLeastScale, kMostCap, m.value_scale);
   m.score_factor = at.optional("score_factor").number(kLeastScale, kMostCap, m.score_factor);
   m.gate_scale = at.optional("gate_scale").number(kLeastScale, kMostCap, m.gate_scale);
@@ -357,6 +342,12 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.sinks_in_windows = at.optional("sinks_in_windows").boolean(m.attention_sinks && m.window > 0 && m.sinks_in_windows);
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
   if (const Cursor indexer = at.optional("indexer"); indexer.exists()) m.indexer = read_indexer(indexer);
+  if (const Cursor streams = at.optional("streams"); streams.exists()) {
+    m.streams.count = streams.at("count").integer(2, kMostStreams, 2);
+    m.streams.steps = streams.optional("steps").integer(0, kMostSequence, m.streams.steps);
+  }
+  if (const Cursor compressed = at.optional("compressed_attention"); compressed.exists())
+    m.compressed = read_compressed(compressed);
   if (const Cursor inputs = at.optional("layer_inputs"); inputs.exists()) {
     m.layer_inputs.width = inputs.at("width").integer(1, kMostWidth, 1);
     m.layer_inputs.vocab = inputs.optional("vocab").integer(1, kMostVocab, m.vocab);
@@ -503,6 +494,7 @@ std::string write_model(const Model& m, int indent) {
   feature("residual_scale", &Model::residual_scale);
   feature("logit_scale", &Model::logit_scale);
   feature("rotary_share", &Model::rotary_share);
+  feature("window_rotary_share", &Model::window_rotary_share);
   feature("position_offset", &Model::position_offset);
   feature("attention_cap", &Model::attention_cap);
   feature("logit_cap", &Model::logit_cap);
@@ -511,11 +503,13 @@ std::string write_model(const Model& m, int indent) {
   if (m.window > 0 && m.full_layers.empty()) feature("window_period", &Model::window_period);
   if (!m.full_layers.empty()) line("full_layers", fmt::format("[{}]", fmt::join(m.full_layers, ", ")));
   feature("window_kv_heads", &Model::window_kv_heads);
+  feature("window_heads", &Model::window_heads);
   feature("window_head_dim", &Model::window_head_dim);
   if (m.window_period > 0) feature("full_first", &Model::full_first);
   if (m.window > 0) feature("window_theta", &Model::window_theta);
   feature("unrotated_period", &Model::unrotated_period);
   feature("attention_gate", &Model::attention_gate);
+  feature("head_gate", &Model::head_gate);
   feature("value_scale", &Model::value_scale);
   feature("score_factor", &Model::score_factor);
   feature("gate_scale", &Model::gate_scale);
@@ -524,6 +518,8 @@ std::string write_model(const Model& m, int indent) {
   if (m.attention_sinks && m.window > 0) feature("sinks_in_windows", &Model::sinks_in_windows);
   if (m.further.any())
     line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));
+  if (m.streams.any()) line("streams", fmt::format("{{count: {}, steps: {}}}", m.streams.count, m.streams.steps));
+  out += compressed_text(m.compressed, margin);
   if (m.layer_inputs.any())
     line("layer_inputs", fmt::format("{{width: {}, vocab: {}}}", m.layer_inputs.width, m.layer_inputs.vocab));
   if (m.shared_keys.any())

@@ -19,7 +19,7 @@ BufferId StageMessages::buffer(const std::string& name) {
   const PlanSpec& spec = plan_.spec();
   const std::int64_t rows = spec.shape.micro_batch * spec.tokens_per_rank();
   const std::int64_t own = spec.mesh.shards_rows() ? rows / spec.mesh.tensor : rows;
-  return build_.buffer(name, Purpose::activations, expand_options(spec).dtype, own * plan_.model().hidden);
+  return build_.buffer(name, Purpose::activations, expand_options(spec).dtype, own * plan_.model().carried());
 }
 
 void StageMessages::send(BufferId buffer, Phase phase, int chunk) {

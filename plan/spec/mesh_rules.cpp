@@ -70,6 +70,7 @@ void tensor_rules(const Proposed& p, BrokenRules& broken) {
                 "choose a tensor degree that divides heads, key/value heads and the MLP's width");
   };
   divides(p.model.heads, "attention heads", "P03");
+  divides(p.model.window_heads, "attention heads of layers with a window", "P03");
   divides(p.model.kv_heads, "key/value heads", "P04");
   divides(p.model.window_kv_heads, "key/value heads of layers with a window", "P04");
   divides(p.model.ffn_hidden, "columns of the MLP", "P05");

@@ -214,6 +214,13 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              "products in fp4 are predicted, and not executed",
              "precision: bf16, or fp8 on GPUs and CPU ranks",
              {}}};
+  if (model.streams.any())
+    return {{base::Severity::error,
+             "E0669",
+             {},
+             fmt::format("{}'s several residual streams are predicted, and not executed", model.name),
+             "without `streams` the same layers have one",
+             {}}};
   if (model.experts.any() && model.experts.scores == models::Scores::sparse_mixer)
     return {
         {base::Severity::error,
@@ -223,6 +230,17 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
                      "executed",
                      model.name),
          "experts: {scores: softmax_chosen} trains the same layers with a softmax over the chosen experts",
+         {}}};
+  if (const models::Experts& e = model.experts;
+      e.any() && (e.scores == models::Scores::sqrt_softplus || e.hashed > 0 || e.limit > 0))
+    return {
+        {base::Severity::error,
+         "E0669",
+         {},
+         fmt::format("{}'s experts are scored by roots of softplus, chosen by ids, or limited, which is predicted, and "
+                     "not executed",
+                     model.name),
+         "experts: {scores: sigmoid, hashed: 0, limit: 0} trains the same sizes",
          {}}};
   if (model.indexer.any())
     return {

@@ -61,7 +61,9 @@ void check_experts(Handover& h) {
   const bool one = e.chosen == 1, sigmoid = e.scores == Scores::sigmoid;
   h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
           "experts without biases, or gpt-oss's own recipe");
-  h.needs(e.scores != Scores::sparse_mixer, "routers that draw their experts", "`scores: softmax_chosen`");
+  h.needs(e.scores != Scores::sparse_mixer && e.scores != Scores::sqrt_softplus && e.hashed == 0 && e.limit == 0,
+          "routers that draw their experts, score them by roots of softplus or choose them by ids, and limited experts",
+          "`scores: softmax_chosen`");
   h.needs(e.narrow == 0, "experts that work on narrower copies of tokens", "`narrow: 0`");
   h.needs(!h.spec().tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
   h.needs(!sigmoid || e.normalised || one, "weights from sigmoids that are not divided by their sum",
@@ -131,7 +133,9 @@ void check_model(Handover& h) {
   h.needs(m.norm_weight && (m.normalisation == models::Normalisation::rms_norm || m.norm_bias),
           "norms without weights, or LayerNorms without biases", "RMSNorm, or LayerNorms with biases, with weights");
   h.needs(!m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
-  h.needs(!m.attention_gate, "a gate of attention's output", "models without `attention_gate`");
+  h.needs(!m.attention_gate && !m.head_gate && m.window_heads == 0,
+          "a gate of attention's output, and layers with a number of heads of their own",
+          "models without `attention_gate`, `head_gate` and `window_heads`");
   h.needs(!m.normed_skip, "additions to what norms make", "models without `normed_skip`");
   h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
   h.needs(m.score_factor == 1 && m.gate_scale == 1 && m.mlp_scale == 1, "scales of scores and of MLPs",
@@ -139,7 +143,8 @@ void check_model(Handover& h) {
   h.needs(m.value_dim == 0 && m.window_kv_heads == 0 && m.value_scale == 1 && m.full_layers.empty(),
           "values of a width or a scale of their own, or windows by a list of layers",
           "models without `value_dim`, `value_scale`, `window_kv_heads` and `full_layers`");
-  h.needs(m.window_head_dim == 0 && !m.value_norm && !m.layer_inputs.any() && !m.shared_keys.any() && !m.experts.beside,
+  h.needs(m.window_head_dim == 0 && !m.value_norm && !m.layer_inputs.any() && !m.shared_keys.any() &&
+              !m.streams.any() && !m.experts.beside,
           "heads of two widths, norms of values, inputs of each layer, keys of other layers, or experts beside an MLP",
           "models without `window_head_dim`, `value_norm`, `layer_inputs`, `shared_keys` and `experts: {beside}`");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");

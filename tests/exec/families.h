@@ -143,6 +143,9 @@ inline void make_family(models::Model& m, models::Family family) {
   if (family == Family::gpt_neo) m.window = 4;
   if (family == Family::mimo_v2)
     m.window = 4, m.window_period = 0, m.full_layers = {0}, m.window_kv_heads = 4, m.value_dim = 6;
+  if (family == Family::step3p5)
+    m.head_dim = 8, m.window = 4, m.window_period = 2, m.window_heads = 2 * m.heads, m.window_theta = 100,
+    m.rotary_share = 0.5, m.window_rotary_share = 1, m.experts.shared = 24;
   if (exaone) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;

@@ -47,6 +47,8 @@ inline std::vector<FamilyCase> family_cases() {
   all.push_back(llama_like("mistral", Family::mistral, 8, {.window = 6}, 21));
   all.push_back(llama_like("qwen2", Family::qwen2, 8, {}, 27));
   all.push_back(llama_like("mimo", Family::mimo, 8, {}, 27));
+  all.push_back(llama_like("internlm", Family::internlm, 8, {}, 29));
+  all.push_back(llama_like("orion", Family::orion, 8, {.layer_norms = true}, 26));
   all.push_back(llama_like("qwen3", Family::qwen3, 16, {.head_norms = true}, 25));
   all.push_back(llama_like("gemma", Family::gemma, 16,
                            {.one = 1, .activation = ref::gelu_tanh, .scaled = true, .tied = true, .epsilon = 1e-6},
@@ -318,6 +320,22 @@ inline std::vector<FamilyCase> family_cases() {
       m.window_kv_heads = 0, m.sinks_in_windows = false;
     };
   }
+  // The first layer has an MLP, a window, twice as many heads, and turns all of a head.
+  const ref::LlamaLike step3p5 = {.head_norms = true,
+                                  .one = 1,
+                                  .turned = 4,
+                                  .window = 4,
+                                  .alternates = true,
+                                  .window_theta = 100,
+                                  .window_turned = 8,
+                                  .feed = [](const ref::File& f, const std::string& at, const ref::Matrix& x) {
+                                    return ref::stacked_sigmoid_moe(f, at, x, 2.5);
+                                  }};
+  all.push_back(llama_like("step3p5", Family::step3p5, 8, step3p5, 3 + (2 + 7 + 3) + (2 + 7 + 1 + 2 + 3)));
+  all.back().set = [](models::Model& m) {
+    m.experts.first_dense = 1;
+    m.experts.balance_bias = false, m.experts.bias_rate = 0, m.experts.weight_scale = 2.5;
+  };
   const auto letters = [&](const char* name, Family family, const std::string& pattern, std::size_t tensors) {
     all.push_back({name, family, nullptr,
                    [=](const ref::File& f, const std::vector<int>& ids) {

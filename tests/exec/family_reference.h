@@ -210,6 +210,14 @@ inline Matrix of_stack(const File& file, const std::string& name, std::size_t ex
 }
 
 /// Sizes that no tensor's shape says.
+/// Step 3.5: each head's columns times the sigmoid of its own gate.
+inline Matrix by_head(Matrix x, const Matrix& gates) {
+  const std::size_t dim = x.columns / gates.columns;
+  for (std::size_t t = 0; t < x.rows; ++t)
+    for (std::size_t c = 0; c < x.columns; ++c) x(t, c) /= 1 + std::exp(-gates(t, c / dim));
+  return x;
+}
+
 struct Sizes {
   std::size_t layers = 2, dim = 8, window = 0;
   double query_scalar = 0;
@@ -251,6 +259,7 @@ struct LlamaLike {
   std::size_t full_dim = 0;                             ///< Gemma 4: of heads that see all; 0: as the others
   std::size_t full_pairs = 0;                           ///< with it: pairs of these heads that turn
   bool value_norms = false;                             ///< Gemma 4: and a layer without v_proj takes k for v
+  std::size_t window_turned = 0;                        ///< Step 3.5: of heads with a window; 0: as the others
   /// Gemma 4: what stands beside the MLP, of a layer's weights, the residual and what the MLP made.
   std::function<Matrix(const File&, const std::string&, const Matrix&, const Matrix&)> beside = nullptr;
   /// In place of the MLP: of a layer's weights, whose names begin so, and the norm's output.
@@ -284,7 +293,8 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
       q = rms_norm(f, at + "self_attn.q_norm", q, a.epsilon, a.one);
       k = rms_norm(f, at + "self_attn.k_norm", k, a.epsilon, a.one);
     }
-    const std::size_t turned = a.turned > 0 ? a.turned : dim;
+    const std::size_t own_turned = windowed && a.window_turned > 0 ? a.window_turned : a.turned;
+    const std::size_t turned = own_turned > 0 ? own_turned : dim;
     Scores how;
     how.cap = a.cap;
     if (s.query_scalar > 0) how.scale = 1 / std::sqrt(s.query_scalar);
@@ -308,6 +318,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     Matrix h = attend(q, k, v, dim, how);
     if (a.gated_attention)
       h = times(h, each(linear(f, at + "self_attn.gate_proj", n), [](double z) { return 1 / (1 + std::exp(-z)); }));
+    if (f.count(at + "self_attn.g_proj.weight") > 0) h = by_head(h, linear(f, at + "self_attn.g_proj", n));
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, times_all(h, a.residuals));
@@ -393,6 +404,18 @@ inline Matrix sigmoid_moe(const File& f, const std::string& at, const Matrix& x,
     return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
   });
   return f.count(moe + "shared_experts.up_proj.weight") == 0 ? y : plus(y, gated_mlp(f, moe + "shared_experts.", x));
+}
+
+/// Step 3.5's: the same, all experts of a layer in two tensors.
+inline Matrix stacked_sigmoid_moe(const File& f, const std::string& at, const Matrix& x, double scale) {
+  const std::string moe = at + "mlp.";
+  File stacks;
+  for (const char* name : {"gate_up_proj", "down_proj"})
+    stacks[std::string(name) + ".weight"] = f.at(moe + "experts." + name);
+  const Matrix y = by_sigmoids(x, linear(f, moe + "gate", x), scale, [&](std::size_t e, const Matrix& rows) {
+    return of_stack(stacks, "down_proj", e, gated(of_stack(stacks, "gate_up_proj", e, rows)));
+  });
+  return plus(y, gated_mlp(f, moe + "shared_experts.", x));
 }
 
 /// Nemotron 3 Super's: experts work on a narrower copy of the token, the shared one on itself.

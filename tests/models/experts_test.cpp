@@ -67,6 +67,10 @@ TEST(MixturesOfExperts, ComeBackFromWhatIsWritten) {
     const Model model = model_of(one.config);
     EXPECT_EQ(model_of(write_model(model), "model.yaml"), model) << write_model(model);
     const auto text = write_hugging_face(model);
+    if (model.family == Family::deepseek_v4) {
+      EXPECT_FALSE(text) << "no weights of it are ever made";
+      continue;
+    }
     ASSERT_TRUE(text) << one.config << base::render(text.error(), false);
     Model again = model_of(*text);
     // What is trained by is no part of what there is.
@@ -95,6 +99,7 @@ TEST(MixturesOfExperts, MayShareIndexersAmongLayers) {
   int seen = 0;
   for (const Configuration& one : configurations()) {
     if (std::string(one.config).find("\"index_topk\"") == std::string::npos) continue;
+    if (std::string(one.config).find("deepseek_v4") != std::string::npos) continue;  // each of its layers has its own
     ++seen;
     const Model all = model_of(one.config);
     const auto glm_5_2 = [](std::int64_t i) { return i < 3 || i % 4 == 2; };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -176,6 +177,26 @@ TEST(Execution, OfAttentionToChosenTokensIsRefused) {
   const std::string said = base::render(refused_execution(m, samples::cpu_cluster(2), shaped(1, 16)), false);
   EXPECT_THAT(said, HasSubstr("error[E0669]: " + m.name + "'s attention reads only tokens that an indexer chooses"));
   EXPECT_THAT(said, HasSubstr("without `indexer` the same layers train"));
+}
+
+TEST(Execution, OfWhatHasNoOperatorIsRefusedByName) {
+  const models::Model plain = mixture_of(4);
+  const auto refused = [&](const std::function<void(models::Model&)>& change) {
+    models::Model m = plain;
+    change(m);
+    return base::render(refused_execution(m, samples::cpu_cluster(2), shaped(1, 16)), false);
+  };
+  EXPECT_EQ(refused([](models::Model&) {}), "");
+  EXPECT_THAT(refused([](models::Model& m) { m.layer_inputs = {.width = 8, .vocab = 64}; }),
+              HasSubstr("'s layers have inputs of their own, which is predicted, and not executed"));
+  EXPECT_THAT(refused([](models::Model& m) { m.shared_keys.layers = 1; }),
+              HasSubstr("'s last layers read keys and values of others, which is predicted, and not executed"));
+  EXPECT_THAT(refused([](models::Model& m) { m.streams.count = 4; }),
+              HasSubstr("'s several residual streams are predicted, and not executed"));
+  EXPECT_THAT(refused([](models::Model& m) { m.experts.hashed = 1; }),
+              HasSubstr("'s experts are scored by roots of softplus, chosen by ids, or limited"));
+  EXPECT_THAT(refused([](models::Model& m) { m.experts.limit = 7; }),
+              HasSubstr("'s experts are scored by roots of softplus, chosen by ids, or limited"));
 }
 
 TEST(Execution, OfWhatOnlyCpuRanksComputeIsRefusedOnGpus) {

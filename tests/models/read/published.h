@@ -92,6 +92,17 @@ inline const std::vector<Published>& published() {
            "intermediate_size": 10240, "num_attention_heads": 8, "num_hidden_layers": 42, "num_key_value_heads": 2,
            "num_kv_shared_layers": 18, "vocab_size": 262144})",
        true},
+      // InternLM 7B: biases of q, k, v and the product behind attention.
+      {"", 7'321'948'160,
+       R"({"model_type": "internlm", "bias": true, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 11008,
+           "max_position_embeddings": 2048, "num_attention_heads": 32, "num_hidden_layers": 32, "rms_norm_eps": 1e-06,
+           "tie_word_embeddings": false, "vocab_size": 103168})"},
+      // Orion 14B: LayerNorms with biases.
+      {"", 14'498'703'360,
+       R"({"model_type": "orion", "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 15360,
+           "max_position_embeddings": 4096, "num_attention_heads": 40, "num_hidden_layers": 40,
+           "num_key_value_heads": 40, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0,
+           "tie_word_embeddings": false, "vocab_size": 84608})"},
       // EXAONE 4.5 33B's language model, whose base of rotation is within rope_scaling.
       {"", 32'527'504'384,
        R"({"model_type": "exaone4_5_text", "hidden_size": 5120, "intermediate_size": 27392,

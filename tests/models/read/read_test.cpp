@@ -272,7 +272,7 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
             "`olmo_hybrid` is not a supported family: some layers are a gated delta rule", "llama"},
            {R"("model_type": "new", "layer_types": ["full_attention", "linear_attention"])",
             "some layers are a linear attention", "llama"},
-           {R"("model_type": "deepseek_v4", "compress_ratios": [1, 4], "kv_lora_rank": 16, "q_lora_rank": 16,
+           {R"("model_type": "deepseek_v5", "compress_ratios": [1, 4], "kv_lora_rank": 16, "q_lora_rank": 16,
                "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 8,
                "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
             "attention reads runs of tokens in a compressed form", "deepseek_v3"},
@@ -281,7 +281,7 @@ TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
             "layers with a window have a number and a width of heads of their own", "glm4_moe"},
            {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",
             "values may be the keys", ""},
-           {R"("model_type": "step3p5")", "what its layers with and without a window each have is not known", "llama"},
+           {R"("model_type": "step3")", "what its layers with and without a window each have is not known", "llama"},
            {R"("model_type": "minimax_of_another_kind", "linear_attn_alpha_factor": 1)", "lightning attention",
             "llama"},
        }) {

@@ -348,6 +348,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   }
   // A plan made from the job must work from any folder.
   if (is_path(job->stack)) job->stack = relative_to(folder, job->stack).string();
+  if (auto& other = job->software.gemm_rate_of; other && is_path(*other)) other = relative_to(folder, *other).string();
   if (!found.empty() && !job->stack.empty())
     collect(found, load_stack(catalog, job->stack, place_of(document, "stack")));
   if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));

@@ -171,6 +171,7 @@ Table differences_of(const std::vector<Compared>& all, bool to_be_read) {
   row("device", [](const Compared& c) { return c.heading.device; });
   row("devices", [](const Compared& c) { return std::to_string(c.prediction.spec.mesh.ranks()); });
   row("software", [](const Compared& c) { return c.heading.evidence_of(c.prediction.spec).stack; });
+  row("set up", [](const Compared& c) { return c.heading.software; });
   plan::for_each_field(plan::kFields, [&](const auto& field) {
     const std::string group = field.group;
     row((group.empty() ? "" : group + ".") + field.key, [&](const Compared& c) {

@@ -35,7 +35,7 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
 
   reports::Table table;
   table.title = model->name;
-  table.columns = {{"", reports::Align::left}, {""}};
+  table.columns = {{"", reports::Align::left}, {"", reports::Align::left}};  // long values wrap
   const auto row = [&](const char* name, std::string value) { table.rows.push_back({name, std::move(value)}); };
   row("family", json.at("family").get<std::string>());
   if (const auto& r = model->recommender) {

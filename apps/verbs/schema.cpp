@@ -136,8 +136,10 @@ ordered_json software_schema() {
       value = {{"enum", *field.words}};
     else if constexpr (std::is_same_v<T, std::string>)
       value = {{"type", "string"}};
-    else
+    else if (field.words == nullptr)
       value = {{"type", "integer"}, {"minimum", 0}};
+    else
+      for (const std::string& word : *field.words) value["enum"].push_back(std::stoll(word));
     if constexpr (std::is_same_v<T, std::int64_t>)
       if (field.high > 0) value["maximum"] = field.high;
     value["description"] = field.says;

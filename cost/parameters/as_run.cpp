@@ -79,10 +79,12 @@ Answer against_operators(const Stack& stack, const Software& s, const FindStack&
 Answer against_compiled(const Stack& stack, const Software& s, const FindStack&) {
   if (*s.compiled && !composes(stack.memory))
     return Against{fmt::format("{} composes nothing that a compiler would fuse, by its file", stack.name),
-                   "leave it out, or name a compiled stack: pytorch-fsdp-compiled, generic-compiled"};
+                   "leave it out where the stack is of compiled code; else name one that is: pytorch-fsdp-compiled, "
+                   "generic-compiled"};
   if (!*s.compiled && stack.eager.empty())
-    return Against{fmt::format("{} has no numbers of eager code (`eager:` of its file)", stack.name),
-                   "leave it out, or name an eager stack: pytorch-fsdp, generic-eager"};
+    return Against{fmt::format("{} has no other numbers for eager code (`eager:` of its file)", stack.name),
+                   "leave it out where the stack is of eager code; else name one that is: pytorch-fsdp, "
+                   "generic-eager"};
   return std::nullopt;
 }
 

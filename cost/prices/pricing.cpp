@@ -25,7 +25,7 @@ using base::Seconds;
 
 namespace {
 
-constexpr std::size_t kOpPlaces = 6;  // sizes of slots and rings, which prices alone depend on
+constexpr std::size_t kOpPlaces = 7;  // sizes of slots and rings, which prices alone depend on
 
 /// What an op's price depends on; everything else (operands, loss scale) is left out.
 struct OpKey {
@@ -68,7 +68,7 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint64_t>(op.function) << 40 | static_cast<std::uint64_t>(op.stochastic) << 48 |
       static_cast<std::uint64_t>(op.four_bits) << 49 | static_cast<std::uint64_t>(op.joint) << 50 |
       static_cast<std::uint64_t>(op.ssm.delta) << 51;
-  OpKey key{{op.capacity, op.ring_step, op.slots, op.experts, op.chosen, op.context}, op.expected, flags};
+  OpKey key{{op.capacity, op.ring_step, op.slots, op.experts, op.chosen, op.context, op.run}, op.expected, flags};
   std::size_t at = kOpPlaces;
   models::each_size(op, [&](const char*, std::int64_t size) { key.sizes[at++] = size; });
   return key;

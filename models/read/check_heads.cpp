@@ -1,6 +1,8 @@
 // What attention's heads, their gates, windows and rotations need of each other.
 #include "models/read/check_heads.h"
 
+#include <algorithm>
+
 namespace orrery::models {
 
 void check_heads(const Needs& needs, const Model& m) {
@@ -42,8 +44,13 @@ void check_heads(const Needs& needs, const Model& m) {
         "value_norm: true, or keys_as_values: false");
   needs("layer_inputs", !m.layer_inputs.any() || (m.pre_norm && !m.parallel && traits_of(m.activation).gated),
         "inputs of each layer come in by a gate, behind blocks whose norms come first", "leave layer_inputs out");
+  bool lent = true;  // each layer that borrows keys finds one before them that sees as much
+  for (std::int64_t i = std::max<std::int64_t>(0, m.layers - m.shared_keys.layers); lent && i < m.layers; ++i) {
+    lent = false;
+    for (std::int64_t j = 0; j < m.layers - m.shared_keys.layers; ++j) lent = lent || m.windowed(j) == m.windowed(i);
+  }
   needs("shared_keys",
-        !m.shared_keys.any() || (m.shared_keys.layers < m.layers && !m.latent.any() && m.pattern.empty() &&
+        !m.shared_keys.any() || (m.shared_keys.layers < m.layers && lent && !m.latent.any() && m.pattern.empty() &&
                                  m.pre_norm && !m.attention_gate && !m.joint_qk_norm && !m.qkv_bias && !m.bias),
         "the last layers read keys and values of layers before them, of which there is one, and whose products have "
         "neither biases nor a gate",

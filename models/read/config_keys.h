@@ -85,7 +85,8 @@ class ConfigKeys {
   virtual void unlimited(const char* key, const char* why) = 0;
   /// A number for each layer: a list's, without what it has behind the layers for `more` modules, or one number for
   /// all; empty: there is no such key.
-  [[nodiscard]] virtual std::vector<double> each_layers(const char* key, const Model& model, std::int64_t more) = 0;
+  [[nodiscard]] virtual std::vector<double> each_layers(const char* key, const Model& model, std::int64_t more,
+                                                        double low = 0, double high = 1e12) = 0;
   /// Of a list, if present, which entries are `yes`; E0111 if one is neither that nor `no`.
   [[nodiscard]] virtual std::vector<bool> which_are(const char* key, const char* yes, const char* no) = 0;
   /// The class has no longest sequence, and its files say none. Reading takes `usual` tokens, with a remark on `whose`

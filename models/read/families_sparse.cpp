@@ -221,6 +221,8 @@ void deepseek_v4_attention(ConfigKeys& k, Model& m, std::int64_t modules) {
   if (drops > 0) k.refuse("attention_dropout", "attention to runs of tokens drops nothing here", "0");
   m.kv_heads = m.heads;  // of no layer
   deepseek_v4_layers(k, m, modules);
+  const auto chooses = [](const BlockParts& one) { return one.mixer == Mixer::compressed; };
+  if (m.blocks_with(m.layers, chooses) == 0) m.indexer = {};  // it chooses among short runs
   k.rope_scaling(m);
   // The class multiplies cosines and sines by nothing unless the file says so.
   if (m.rope_scaling.kind == RopeKind::yarn)

@@ -200,14 +200,16 @@ void step3p5_rotation(ConfigKeys& k, Model& m, std::int64_t modules) {
     return k.text({"rope_parameters.sliding_attention.rope_type"}, plain, "default");
   }
   OfKinds theta, share;
+  constexpr double kLeastShare = 1e-3;
   if (k.given("rope_parameters")) {
     k.real({"rope_parameters.full_attention.rope_theta"}, theta.full, 1, kMostTheta, kTheta);
     k.real({"rope_parameters.sliding_attention.rope_theta"}, theta.windowed, 1, kMostTheta, kTheta);
     k.real({"rope_parameters.full_attention.partial_rotary_factor"}, share.full, 0, 1, 1);
     k.real({"rope_parameters.sliding_attention.partial_rotary_factor"}, share.windowed, 0, 1, 1);
   } else {
-    theta = of_kinds(k, m, "rope_theta", k.each_layers("rope_theta", m, modules));
-    share = of_kinds(k, m, "partial_rotary_factors", k.each_layers("partial_rotary_factors", m, modules));
+    theta = of_kinds(k, m, "rope_theta", k.each_layers("rope_theta", m, modules, 1, kMostTheta));
+    const std::vector<double> shares = k.each_layers("partial_rotary_factors", m, modules, kLeastShare, 1);
+    share = of_kinds(k, m, "partial_rotary_factors", shares);
   }
   m.rope_theta = theta.full > 0 ? theta.full : theta.windowed > 0 ? theta.windowed : kTheta;
   m.rotary_share = share.full > 0 ? share.full : share.windowed > 0 ? share.windowed : 1;

@@ -330,12 +330,12 @@ class ConfigReader : public ConfigKeys {
       list.error("E0111", fmt::format("a finite `{}` is not supported: {}", key, why), "[0.0, Infinity]");
   }
 
-  std::vector<double> each_layers(const char* key, const Model& model, std::int64_t more) override {
+  std::vector<double> each_layers(const char* key, const Model& model, std::int64_t more, double low,
+                                  double high) override {
     const Cursor at = at_.optional(key);
     std::vector<double> out;
-    constexpr double kMost = 1e12;
     if (!at.exists()) return out;
-    for (const Cursor& one : at.one_or_many()) out.push_back(one.number(0, kMost, 0));
+    for (const Cursor& one : at.one_or_many()) out.push_back(one.number(low, high, low));
     if (std::ssize(out) == model.layers + more || !at.is_sequence())
       out.resize(static_cast<std::size_t>(model.layers), out.empty() ? 0 : out.front());
     if (std::ssize(out) != model.layers)

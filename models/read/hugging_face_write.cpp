@@ -142,7 +142,7 @@ class ConfigWriter : public ConfigKeys {
                     s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
   }
   void unlimited(const char*, const char*) override {}
-  std::vector<double> each_layers(const char*, const Model&, std::int64_t) override { return {}; }
+  std::vector<double> each_layers(const char*, const Model&, std::int64_t, double, double) override { return {}; }
   std::vector<bool> which_are(const char*, const char*, const char*) override { return {}; }
   void any_length(Model&, std::int64_t, const std::string&) override { any_length_ = true; }
   [[nodiscard]] bool any_length() const { return any_length_; }

@@ -353,6 +353,9 @@ class RunImport {
     out.training = std::move(draft.training);
     out.stack = std::move(draft.stack);
     out.software = std::move(draft.software);
+    const models::DType precision = out.spec.numerics.precision;
+    if (precision != models::DType::fp8 && precision != models::DType::fp4)  // set, but not in use
+      out.software.fp8_recipe.reset(), out.software.fp8_param_gather.reset();
     out.per_node = per_node;
     take_optimizer(out.spec, out.training);
     for (const std::string& one : from_) out.notes.push_back("From " + one);

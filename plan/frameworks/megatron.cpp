@@ -242,7 +242,7 @@ const Setting kCarried[] = {
      READ {
        const std::string word = r.word(g, {"alltoall", "flex", "allgather"});
        if (word == "allgather") r.leave(g, "tokens travel by all-to-alls here");
-       if (word == "flex" && !d.software.token_dispatcher) d.software.token_dispatcher = TokenDispatcher::deepep;
+       d.words[g.key] = word;
      }},
     {kRead, "moe-enable-deepep", nullptr,
      READ { if (r.boolean(g)) d.software.token_dispatcher = TokenDispatcher::deepep; }},

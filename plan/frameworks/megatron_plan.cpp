@@ -333,6 +333,10 @@ void finish_software(Reading& r, Draft& d) {
   const double offloaded = open_of(d, "cpu-offloading-num-layers", 0);
   if (is_open(d, "cpu-offloading") && offloaded > 0)
     d.software.cpu_offloading_layers = static_cast<std::int64_t>(offloaded);
+  // The backend is the flex dispatcher's; DeepEP unless another is named.
+  const bool flex = word("moe-token-dispatcher-type", "") == "flex" && d.model.experts.any();
+  if (!flex) d.software.token_dispatcher.reset();
+  if (flex && !d.software.token_dispatcher) d.software.token_dispatcher = TokenDispatcher::deepep;
   if (!is_open(d, "use-precision-aware-optimizer")) return;
   constexpr std::int64_t kEight = 8, kHalf = 16, kSingle = 32;
   const auto bits = [&](const char* key) {

@@ -159,7 +159,10 @@ const Setting kTitan[] = {
        if (r.word(g, {"float32", "bfloat16"}) == "bfloat16")
          d.software.master_weights = false, d.software.moment_bits = kHalf;
      }},
-    {"", "quantize.linear.mx.recipe_name", nullptr, READ { (void)r.text(g); }},
+    {"", "quantize.linear.mx.recipe_name", nullptr,
+     READ {
+       if (r.text(g).rfind("mxfp8", 0) != 0) r.leave(g, "products in fewer than 8 bits are not known here");
+     }},
     {"parallelism", "parallelism.data_parallel_replicate_degree",
      WRITE { return w.s().mesh.data / sharding_ranks(w.s()); }, WHOLE(1, kMostRanks)},
     {"parallelism", "parallelism.data_parallel_shard_degree", WRITE { return sharding_ranks(w.s()); },
@@ -230,8 +233,11 @@ const Setting kTitan[] = {
     {"compile", "compile.components",
      WRITE { return titan_if(w.file.job.software.compiled.value_or(true), Json::array({"model", "loss"})); },
      READ {
-       const auto is_loss = [](const GivenValue& one) { return one.text == "loss"; };
-       d.open[g.key] = std::any_of(g.values.begin(), g.values.end(), is_loss) ? 1 : 0;
+       const auto has = [&](const char* what) {
+         return std::any_of(g.values.begin(), g.values.end(), [&](const GivenValue& one) { return one.text == what; });
+       };
+       d.open[g.key] = has("loss") ? 1 : 0;
+       d.words[g.key] = has("model") ? "model" : "no model";
      }},
     {"debug", "debug.seed", WRITE { return w.t().seed; },
      READ { d.training.seed = static_cast<std::uint64_t>(r.integer(g, 0, std::int64_t{1} << 52)); }},
@@ -448,6 +454,8 @@ const std::vector<TitanPassed>& titan_passed() {
     }
     if (*d.software.compiled && titan_open(d, "compile.components", 1) != 0)
       d.software.cross_entropy = LossKernel::compiled;
+    if (const auto at = d.words.find("compile.components"); at != d.words.end() && at->second == "no model")
+      d.software.compiled = false;  // the loss alone is
   }
 
   /// What the file leaves to torchtitan's defaults, and moves time or memory or the run's length.

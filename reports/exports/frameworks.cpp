@@ -42,6 +42,13 @@ void Handover::check_common(std::string_view optimizer) {
   needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
   needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and set it in the framework itself");
   needs(!s.states.has_server(), "a parameter server", "leave `staleness` out");
+  const std::string_view name = framework;
+  for (const auto& [key, value] : plan::software_lines(file.job.software)) {
+    const bool written = name == "torchtitan" ? key == "compiled" || key == "reduce_dtype"
+                                              : name == "Megatron-LM" && key == "fp8_recipe";
+    note(!written, fmt::format("`software: {{{}: {}}}` is not among these settings", key, value),
+         "set it there by hand, if it is not the default");
+  }
   needs(!s.stages.asynchronous() && !s.stages.splits_backward(),
         fmt::format("the order {}", plan::name_of(s.stages.order)), "`schedule: 1f1b`");
   needs(s.numerics.precision != models::DType::tf32, "products in tf32", "`precision: bf16`, or set it in PyTorch");

@@ -132,6 +132,9 @@ void say_needs(const Cluster& cluster, double capacity, const cost::Room& asked,
                                 text(miss.memory), what, base::human(has)));
     remedies.push_back(fmt::format("{} of {} a node would do", what, text(miss.memory)));
   };
+  if (needs.empty() && std::isfinite(misses.both.memory) && !std::isfinite(misses.host.memory))
+    needs.push_back(fmt::format("{} needs {} of a device's {}, and more beside them than a node has",
+                                plan::describe(misses.both.spec), text(misses.both.memory), text(capacity)));
   beside(misses.host, cluster->host_memory.capacity, "host memory");
   beside(misses.nvme, cluster->nvme.capacity, "drives");
 }

@@ -28,8 +28,10 @@ struct NearMiss {
 /// Plans that exceed one capacity alone.
 struct NearMisses {
   NearMiss device, host, nvme;  ///< bytes of a device; of a node's host memory; of its drives
+  NearMiss both;                ///< bytes of a device, of plans that exceed another capacity as well
   void consider(const NearMisses& other) {
     device.consider(other.device);
+    both.consider(other.both);
     host.consider(other.host);
     nvme.consider(other.nvme);
   }

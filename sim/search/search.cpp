@@ -168,7 +168,8 @@ class Estimating {
       if (one.memory > misses.device.memory) return;
       plan::Plan made = plan::make_plan(model_, cluster_, space_[one.index]).value();
       const double memory = memory_of(one.index, made);
-      if (estimator(made.spec()).fits_beside(made)) misses.device.consider(memory, one.index, made.spec());
+      (estimator(made.spec()).fits_beside(made) ? misses.device : misses.both)
+          .consider(memory, one.index, made.spec());
     }
   }
 
@@ -214,7 +215,7 @@ class Estimating {
     if (memory > room) {
       ++rejected[memory > room_.capacity() ? kMemory : kUncertain];
       smaller_.needs(i, memory);
-      if (estimator.fits_beside(*made)) misses.device.consider(memory, i, made->spec());
+      (estimator.fits_beside(*made) ? misses.device : misses.both).consider(memory, i, made->spec());
       return;
     }
     if (!estimator.fits_beside(*made)) {

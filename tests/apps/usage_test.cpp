@@ -159,11 +159,14 @@ TEST(Usage, ABadNumberIsNamedWithItsFlagAndWhatIsExpected) {
     EXPECT_THAT(ran.err, HasSubstr(flag));
     EXPECT_THAT(ran.err, HasSubstr(expected));
   }
-  EXPECT_THAT(orrery({"init", "-", "--sequence", "1k"}).out, HasSubstr("sequence: 1000"));
+  EXPECT_THAT(orrery({"init", "-", "--model", "llama3-8b", "--sequence", "1k"}).out, HasSubstr("sequence: 1000"));
+  const Ran longer = orrery({"init", "-", "--model", "gpt2-124m", "--sequence", "1025"});
+  EXPECT_EQ(longer.exit_code, 2);
+  EXPECT_THAT(longer.err, HasSubstr("gpt2-124m has 1024 positions"));
 }
 
 TEST(Usage, AWordOfAListIsNamedWithTheOneThatWasProbablyMeant) {
-  EXPECT_THAT(orrery({"collective", "hgx-h100", "--op", "AllReduce"}).err, HasSubstr("did you mean `all_reduce`?"));
+  EXPECT_THAT(orrery({"collective", "hgx-h100", "--op", "all_reduse"}).err, HasSubstr("did you mean `all_reduce`?"));
   EXPECT_THAT(orrery({"schema", "jobs"}).err, HasSubstr("`jobs` is not one of job, "));
   EXPECT_THAT(orrery({"schema", "jobs"}).err, HasSubstr("did you mean `job`?"));
   EXPECT_THAT(orrery({"export", "plan.yaml", "--as", "x"}).err, HasSubstr("`x` is not one of megatron, deepspeed"));

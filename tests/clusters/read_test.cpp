@@ -114,7 +114,7 @@ TEST(Device, FaultsOfACatalogueDeviceAreToldWithTheirPlace) {
 
 constexpr const char* kPowered =
     "name: x\nlike: dgx-a100\npower: {host: 2 kW, network: 250 W, pue: 1.2}\ndevice:\n  {name: d, kind: gpu, "
-    "architecture: ampere, peak: {bf16: 1 TFLOPS}, vector_peak: 1 TFLOPS, memory: 1 GB, memory_bandwidth: 1 GB/s, "
+    "architecture: ampere, peak: {bf16: 1 TFLOPS}, vector_peak: 1 TFLOPS, memory: 1 GB, memory_bandwidth: 1 TB/s, "
     "cache: 1 MB, multiprocessors: 1, power: 400 W, idle_power: ";
 
 TEST(Power, IsReadWrittenAndSurvivesAnotherSize) {

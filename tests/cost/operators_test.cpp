@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cost/estimate/block_kinds.h"
+#include "cost/network/copies.h"
 #include "cost/prices/pricing.h"
 #include "tests/clusters/support.h"
 #include "tests/cost/support.h"
@@ -80,6 +81,14 @@ TEST(GpuMatmul, LosesLessToItsStackWhereArithmeticIsSlowerForEachByte) {
   EXPECT_DOUBLE_EQ(share(1), 0.8);
   EXPECT_DOUBLE_EQ(share(4), 0.8) << "tf32: half as fast, twice the bytes";
   EXPECT_DOUBLE_EQ(share(0), 1 / (1 + 0.25 * 2 * 19.5 / 312)) << "fp32, 16 times slower";
+}
+
+TEST(HostOptimizer, IsAsFastAsItsSoftware) {
+  const clusters::Cluster cluster = clusters::testing::catalog("dgx-a100");
+  Calibration c = defaults(cluster);
+  const double best = host_rates(cluster, c).memory;
+  c.set("stack.host_share", 0.25, "by hand");
+  EXPECT_DOUBLE_EQ(host_rates(cluster, c).memory, best / 4);
 }
 
 TEST(GpuMatmul, LosesByEachHalvingOfTheWidestLoadThatItsRowsAllow) {

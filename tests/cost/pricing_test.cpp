@@ -23,7 +23,7 @@ Op plain(OpKind kind) {
   op.m = 64, op.n = 48, op.k = 32, op.batch = 2, op.sequence = 24;
   op.heads = 4, op.kv_heads = 2, op.head_dim = 16, op.vocab = 64;
   op.ssm = {.state = 8, .taps = 4, .chunk = 8, .norm_groups = 1};
-  op.slots = 4, op.experts = 8, op.chosen = 2, op.capacity = 16;
+  op.slots = 4, op.experts = 8, op.chosen = 2, op.capacity = 16, op.run = 4;
   op.in.assign(8, 0), op.out.assign(4, 0);
   return op;
 }
@@ -39,6 +39,7 @@ TEST(Pricing, OfAnOperatorDoesNotDependOnWhatWasPricedBefore) {
       {"heads", [](Op& op) { op.heads *= 2; }},
       {"kv_heads", [](Op& op) { op.kv_heads *= 2; }},
       {"head_dim", [](Op& op) { op.head_dim *= 2; }},
+      {"run", [](Op& op) { op.run *= 2; }},
       {"capacity", [](Op& op) { op.capacity *= 2; }},
       {"slots", [](Op& op) { op.slots *= 2; }},
       {"experts", [](Op& op) { op.experts *= 2; }},

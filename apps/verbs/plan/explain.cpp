@@ -106,12 +106,18 @@ std::vector<std::string> apart(const LoadedPlan& a, const LoadedPlan& b, const E
   };
   say("Different models", a.plan.model().name, b.plan.model().name);
   say("Different clusters", a.plan.cluster().name, b.plan.cluster().name);
+  const auto software = [](const LoadedPlan& one) {
+    const std::string set_up = plan::software_text(one.file.job.software);
+    return one.stack.name + (set_up.empty() ? "" : fmt::format(" ({})", set_up));
+  };
+  say("Different software", software(a), software(b));
   const auto tokens = [](const Explained& one) {
     return base::human_count(one.prediction.tokens_per_s * one.prediction.step_time_s);
   };
   if (tokens(first) != tokens(second))
-    out.push_back(fmt::format("A step has {} tokens beside {}: {} and {} tokens per second.", tokens(first),
-                              tokens(second), base::human_count(first.prediction.tokens_per_s),
+    out.push_back(fmt::format("A step has {} {} beside {}: {} and {} a second.", tokens(first),
+                              first.heading.samples ? "samples" : "tokens", tokens(second),
+                              base::human_count(first.prediction.tokens_per_s),
                               base::human_count(second.prediction.tokens_per_s)));
   return out;
 }

@@ -124,10 +124,9 @@ std::string words_of(const ReportData& data) {
         "<p class=\"words\">These figures are as they were saved: a replay of the plan gives others today. What a "
         "replay shows (timeline, operators, what other numbers would change) is left out.</p>\n";
   const std::string& set_up = data.page->heading.software;
-  const std::string software =
-      evidence.stack.empty()
-          ? ""
-          : fmt::format("Software: {}{}. ", evidence.stack, set_up.empty() ? "" : fmt::format(" ({})", set_up));
+  const std::string software = evidence.stack.empty() ? ""
+                                                      : fmt::format("Software: {}{}. ", evidence.stack,
+                                                                    set_up.empty() ? "" : fmt::format(" ({})", set_up));
   // Some sentences begin with the word.
   const std::string word = evidence.text.starts_with(evidence.word) ? "" : fmt::format(" ({})", evidence.word);
   if (!evidence.text.empty())

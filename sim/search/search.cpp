@@ -168,8 +168,7 @@ class Estimating {
       if (one.memory > misses.device.memory) return;
       plan::Plan made = plan::make_plan(model_, cluster_, space_[one.index]).value();
       const double memory = memory_of(one.index, made);
-      (estimator(made.spec()).fits_beside(made) ? misses.device : misses.both)
-          .consider(memory, one.index, made.spec());
+      (estimator(made.spec()).fits_beside(made) ? misses.device : misses.both).consider(memory, one.index, made.spec());
     }
   }
 

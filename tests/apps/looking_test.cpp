@@ -38,11 +38,16 @@ TEST(Model, AnUnknownNameIsNamed) {
 }
 
 TEST(Model, ShowsItsExpertsAndWhatATokenMeetsOfThem) {
-  const Ran ran = orrery({"model", "deepseek-v3"});
+  const Ran ran = orrery({"model", "deepseek-v3"}, {{}, {"COLUMNS=120"}, {}});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_THAT(ran.out, ::testing::HasSubstr("8 of 256, 2048 wide, and 2048 shared, in 58 layers"));
   EXPECT_THAT(ran.out, ::testing::HasSubstr("671026404352"));
   EXPECT_THAT(ran.out, ::testing::HasSubstr("37.6 B"));
+}
+
+TEST(Model, ShowsLongValuesInANarrowTerminalToo) {
+  const Ran ran = orrery({"model", "gemma4-31b"}, {{}, {"COLUMNS=80"}, {}});
+  EXPECT_THAT(ran.out, ::testing::HasSubstr("30697345280")) << "a column of values too wide for it was left out";
 }
 
 TEST(Model, EveryCatalogueEntryIsRead) {

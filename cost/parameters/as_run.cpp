@@ -88,19 +88,37 @@ Answer against_compiled(const Stack& stack, const Software& s, const FindStack&)
   return std::nullopt;
 }
 
+/// Numbers that a compiler decides wherever it runs.
+constexpr const char* kOfCompiler[] = {"stack.elementwise_passes", "stack.norm_passes",       "stack.rotary_passes",
+                                       "stack.op_overhead",        "stack.dispatch_overhead", "stack.host_op_time"};
+
+void fuse_memory(MemoryRecipe& r) {
+  r.composes_gates = r.composes_norms = r.repeats_keys = false;
+}
+
 void take_compiled(const Changing& c) {
-  if (!*c.said.compiled)
+  if (!*c.said.compiled) {
     for (const Parameter& p : c.named.eager) {
       c.erase(p.name);
       c.own.parameters.push_back(p);
     }
-  else
-    c.own.memory.composes_gates = c.own.memory.composes_norms = c.own.memory.repeats_keys = false;
+    return;
+  }
+  fuse_memory(c.own.memory);
+  const Stack* const compiled = c.named.generic ? c.find(kGenericCompiled) : nullptr;
+  if (compiled == nullptr) return;
+  for (const char* number : kOfCompiler) {
+    const auto at = std::ranges::find(compiled->parameters, std::string(number), &Parameter::name);
+    if (at != compiled->parameters.end())
+      c.set(number, at->value);
+    else
+      c.erase(number);
+  }
 }
 
 void take_attention(const Changing& c) {
   using plan::AttentionKernel;
-  constexpr double kFirst = 1, kSecond = 2, kBest = 3;
+  constexpr double kFirst = 1, kSecond = 2, kBest = 3, kXlaKernels = 3;
   switch (*c.said.attention_kernel) {
     case AttentionKernel::flash_1: return c.set("stack.attention_generation", kFirst);
     case AttentionKernel::flash_2: return c.set("stack.attention_generation", kSecond);
@@ -108,6 +126,12 @@ void take_attention(const Changing& c) {
     case AttentionKernel::cudnn: return c.set("stack.attention_generation", kBest);
     case AttentionKernel::math:  // a product, a mask, a softmax and a dropout, each a kernel, at any length
       c.set("stack.softmax_longest", 1);
+      c.own.flash = false;
+      return;
+    case AttentionKernel::xla:  // maximum; sum; quotient, with scaling and mask in each (before openxla/xla's
+                                // softmax_rewriter_triton.cc of 2023)
+      c.set("stack.softmax_longest", 1);
+      c.set("stack.softmax_kernels", kXlaKernels);
       c.own.flash = false;
       return;
   }
@@ -154,7 +178,17 @@ void take_gradients(const Changing& c) {
   constexpr double kHalf = 2, kSingle = 4;  // bytes
   const bool half = *c.said.gradient_dtype != plan::ReduceType::fp32;
   c.own.memory.gradient_bytes = half ? kHalf : kSingle;
-  if (half) c.own.memory.gradients_beside = false;
+  if (!half) return;
+  c.own.memory.gradients_beside = false;
+  c.set("stack.reduces_half", 1);  // what adds up in 16 bits travels so
+}
+
+/// PyTorch's loops on the host read and write each value once per operation of the update (`stack.host_share`);
+/// fused=True (torch/optim/adamw.py, _fused_adamw) and DeepSpeed's CPU-Adam do so once.
+Answer against_fused_update(const Stack& stack, const Software&, const FindStack&) {
+  if (number_of(stack, "stack.host_share", 1) < 1) return std::nullopt;
+  return Against{fmt::format("{} has one optimizer for the host, by its file", stack.name),
+                 "leave `fused_optimizer` out"};
 }
 
 Answer against_scatter(const Stack& stack, const Software&, const FindStack&) {
@@ -253,6 +287,10 @@ constexpr SoftwareWord kWords[] = {
                                               if (*c.said.expandable_segments)
                                                 c.own.memory.fragmentation = c.own.memory.stuck = 0;
                                             }),
+    word_of<&Software::fused_optimizer>("fused_optimizer", against_fused_update,
+                                        [](const Changing& c) {
+                                          if (*c.said.fused_optimizer) c.set("stack.host_share", 1);
+                                        }),
     word_of<&Software::cpu_offloading_layers>(
         "cpu_offloading_layers", nullptr,
         [](const Changing& c) { c.own.memory.blocks_on_host = *c.said.cpu_offloading_layers; }),
@@ -304,6 +342,7 @@ plan::Software known_words(const Stack& stack, Software software, const FindStac
 
 Stack as_run(const Stack& stack, const Software& software, const FindStack& find) {
   Stack own = stack;
+  if (!software.compiled && !stack.eager.empty()) fuse_memory(own.memory);  // its numbers are of compiled code
   if (software == Software()) return own;
   for (const SoftwareWord& word : kWords)
     if (word.says(software) && !against(word, stack, software, find)) word.take({own, stack, software, find, word.key});

@@ -235,6 +235,9 @@ void add_stack(std::vector<ParameterKind>& all) {
        "alone"});
   all.push_back({"stack.softmax_longest", Unit::number, 1, 1e9, 0,
                  "GPUs: unfused attention has a fused softmax up to this sequence length"});
+  all.push_back({"stack.softmax_kernels", Unit::number, 2, 10, 0,
+                 "GPUs: kernels of a softmax that is not fused, each of which reads the scores; the last writes them; "
+                 "default: Megatron-LM's, with casts to fp32"});
   all.push_back(ranged(kZeroToOne, "stack.pipeline_scatter",
                        "GPUs: whether tensor ranks each send a part of a message to another node's stage, which "
                        "gathers it there (0 or 1)"));

@@ -82,6 +82,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.index_passes = c.get("stack.index_passes", 1);
     r.softmax_multiple = c.get("stack.softmax_multiple", r.softmax_multiple);
     r.softmax_longest = c.get("stack.softmax_longest", r.softmax_longest);
+    r.softmax_kernels = c.get("stack.softmax_kernels", r.softmax_kernels);
     const double chosen = c.get("stack.untuned", 1) != 0 ? c.get("device.matmul.untuned_share", 1) : 1;
     for (double& rate : r.matmul) rate *= chosen;
     take_stack_share(r.matmul, c.get("stack.matmul_share", 1));
@@ -237,8 +238,11 @@ bool softmax_is_fused(const DeviceRates& r, const models::Op& op) {
 /// Bytes that unfused attention moves for its scores: `score_passes` times the minimum and, if the softmax is not one
 /// kernel, what its parts move. Megatron-LM's forward_torch_softmax casts to fp32, scales, masks, takes the softmax and
 /// casts back: 2+4, 4+4, 4+4, 4+4, 4+2 bytes per score where one kernel moves 2+2; backward likewise. In fp32 it
-/// scales, masks and takes the softmax: 3 (4+4) for 4+4.
+/// scales, masks and takes the softmax: 3 (4+4) for 4+4. A compiler's n kernels read n times and write once.
 double score_bytes(const DeviceRates& r, const models::Op& op, double scores) {
+  if (r.softmax_kernels > 0 && !softmax_is_fused(r, op))
+    return models::bytes_of(op) * r.score_passes +
+           scores * (r.softmax_kernels - 1) * static_cast<double>(models::size_of(op.dtype));
   constexpr double kParts = 36, kOneKernel = 4, kPartsOfFp32 = 24, kOneKernelOfFp32 = 8;
   const bool wide = op.dtype == models::DType::fp32;
   const double more = softmax_is_fused(r, op) ? 0 : wide ? kPartsOfFp32 - kOneKernelOfFp32 : kParts - kOneKernel;

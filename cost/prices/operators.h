@@ -36,6 +36,7 @@ struct DeviceRates {
                                                        ///< too
   bool casts_each = false;                             ///< of the stack: see side_time
   double softmax_multiple = 1, softmax_longest = 1e9;  ///< of the stack: limits within which its softmax is one kernel
+  double softmax_kernels = 0;                          ///< beyond them; 0: casts, scales, masks and its own
   std::array<double, kFamilies> vector{};              ///< bytes/s by PriceFamily; 0: limited by memory only
 };
 [[nodiscard]] DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& calibration);

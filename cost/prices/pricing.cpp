@@ -237,15 +237,15 @@ Seconds Pricing::message_host_time(int ranks, bool pipelined) const {
 }
 
 double Pricing::Memo::host_time(std::span<const models::Op> issued) const {
-  // A softmax in parts takes four more calls, in forward and in backward.
-  constexpr double kParts = 4;
+  // A softmax in parts takes more calls, in forward and in backward: four, or a compiler's kernels.
+  const double parts = rates.softmax_kernels > 0 ? rates.softmax_kernels - 1 : 4;  // NOLINT: the four
   double calls = 0;
   for (const models::Op& op : issued) {
     // Frameworks process whole buckets in a few multi-tensor kernels, and load tokens ahead.
     if (models::traits_of(op).issued == models::Issued::batched) continue;
     if (graphed && op.slots == 0) continue;
     if (!graphed) calls += own_calls(op);
-    const double more = models::attends(op) && !op.flash && !softmax_is_fused(rates, op) ? kParts : 0;
+    const double more = models::attends(op) && !op.flash && !softmax_is_fused(rates, op) ? parts : 0;
     calls += (1 + more) * (is_of_backward(op) ? host_grad_share : 1);
   }
   return host_op_time * calls;

@@ -21,6 +21,10 @@ Json speed_if(bool on, const T& value) {
   return on ? Json(value) : Json(nullptr);
 }
 
+Json reduce_word(const std::optional<ReduceType>& type) {
+  return type ? Json(kReduceWords.at(static_cast<std::size_t>(*type))) : Json(nullptr);
+}
+
 int stage_of(const Writing& w) {
   return w.s().mesh.replicas() > 1 ? w.s().states.zero_stage : 0;
 }
@@ -99,21 +103,24 @@ const Setting kSpeed[] = {
     {"", "fp16.hysteresis", WRITE { return speed_if(w.s().numerics.precision == DType::fp16, 1); },
      READ { if (r.integer(g, 1, 1 << 20) > 1) r.pass_over(g, "a loss scale shrinks at the first overflow here"); }},
     {"", "communication_data_type",
-     WRITE { return speed_if(w.s().compresses(),
-                             w.s().compression.gradients == GradientCompression::bf16 ? "bf16" : "fp16"); },
+     WRITE {
+       if (w.s().compresses()) return w.s().compression.gradients == GradientCompression::bf16 ? "bf16" : "fp16";
+       return reduce_word(w.file.job.software.reduce_dtype);
+     },
      READ {
        const std::string word = r.word(g, {"fp32", "bf16", "bfloat16", "fp16"});
        if (word == "fp32") d.software.reduce_dtype = ReduceType::fp32;
        if (word != "fp32")
          d.spec.compression.gradients = word == "fp16" ? GradientCompression::fp16 : GradientCompression::bf16;
      }},
-    {"", "data_types.grad_accum_dtype", nullptr,
+    {"", "data_types.grad_accum_dtype", WRITE { return reduce_word(w.file.job.software.gradient_dtype); },
      READ {
        const std::string word = r.word(g, {"fp32", "bf16", "fp16"});
        d.software.gradient_dtype = word == "fp32" ? ReduceType::fp32
                                    : word == "bf16" ? ReduceType::bf16 : ReduceType::fp16;
      }},
-    {"", "torch_autocast.enabled", nullptr, READ { if (r.boolean(g)) d.software.autocast = true; }},
+    {"", "torch_autocast.enabled", WRITE { return speed_if(w.file.job.software.autocast.value_or(false), true); },
+     READ { if (r.boolean(g)) d.software.autocast = true; }},
     {"", "zero_optimization.stage", WRITE { return stage_of(w); },
      READ { d.spec.states.zero_stage = static_cast<int>(r.integer(g, 0, 3)); }},
     {"", "zero_optimization.contiguous_gradients", WRITE { return true; }, NOTHING},

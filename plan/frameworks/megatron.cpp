@@ -31,6 +31,19 @@ Json given_if(bool on, const T& value) {
   return on ? Json(value) : Json(nullptr);
 }
 
+/// Tokens travel by kernels that go to the node first, then to the device.
+bool two_hops(const Writing& w) {
+  const auto& said = w.file.job.software.token_dispatcher;
+  return w.m().experts.any() && said && *said != TokenDispatcher::alltoall;
+}
+
+/// The type of Adam's moments, if it is not fp32.
+Json small_moments(const Writing& w) {
+  constexpr std::int64_t kEight = 8, kHalf = 16;
+  const std::int64_t bits = w.file.job.software.moment_bits.value_or(0);
+  return bits == kEight ? Json("fp8") : given_if(bits == kHalf, "bf16");
+}
+
 /// Which layers have experts, as a Python expression: "([0]*3+[1]*58)".
 std::string expert_layers(const models::Model& m) {
   const models::Experts& e = m.experts;
@@ -238,7 +251,8 @@ const Setting kCarried[] = {
        w.m().experts.capacity_factor); },
      READ { d.model.experts.capacity_factor = std::max(0.0, r.number(g, -1, 1e6)); }},
     {kModel, "moe-grouped-gemm", WRITE { return flag(w.m().experts.any()); }, READ { (void)r.boolean(g); }},
-    {kModel, "moe-token-dispatcher-type", WRITE { return given_if(w.m().experts.any(), "alltoall"); },
+    {kModel, "moe-token-dispatcher-type",
+     WRITE { return given_if(w.m().experts.any(), two_hops(w) ? "flex" : "alltoall"); },
      READ {
        const std::string word = r.word(g, {"alltoall", "flex", "allgather"});
        if (word == "allgather") r.leave(g, "tokens travel by all-to-alls here");
@@ -246,12 +260,21 @@ const Setting kCarried[] = {
      }},
     {kRead, "moe-enable-deepep", nullptr,
      READ { if (r.boolean(g)) d.software.token_dispatcher = TokenDispatcher::deepep; }},
-    {kRead, "moe-flex-dispatcher-backend", nullptr,
+    {kModel, "moe-flex-dispatcher-backend",
+     WRITE {
+       return given_if(two_hops(w), w.file.job.software.token_dispatcher == TokenDispatcher::deepep ? "deepep"
+                                                                                                    : "hybridep");
+     },
      READ {
        d.software.token_dispatcher = r.word(g, {"deepep", "hybridep"}) == "deepep" ? TokenDispatcher::deepep
                                                                                     : TokenDispatcher::hybridep;
      }},
-    {kRead, "overlap-moe-expert-parallel-comm", nullptr, READ { d.software.overlap_exchange = r.boolean(g); }},
+    {kModel, "overlap-moe-expert-parallel-comm",
+     WRITE { return flag(w.m().experts.any() && w.file.job.software.overlap_exchange.value_or(false)); },
+     READ { d.software.overlap_exchange = r.boolean(g); }},
+    {kModel, "moe-router-fusion",
+     WRITE { return flag(w.m().experts.any() && w.file.job.software.router_fusion.value_or(false)); },
+     READ { d.software.router_fusion = r.boolean(g); }},
     {kModel, "expert-model-parallel-size", WRITE { return given_if(w.m().experts.any(), w.s().mesh.expert); },
      COUNT(spec.mesh.expert, kMostRanks)},
     {kModel, "expert-tensor-parallel-size", WRITE { return given_if(w.m().experts.any(), w.s().mesh.expert_ways()); },
@@ -299,13 +322,13 @@ const Setting kCarried[] = {
      WRITE { return flag((w.s().reduces_early() || partitions_gradients(w.s())) && partitions(w.s())); },
      READ { (void)r.boolean(g); }},
     {kParallel, "grad-reduce-in-bf16",
-     WRITE { return flag(w.s().compresses() && w.s().compression.gradients == GradientCompression::bf16); },
-     READ {
-       if (!r.boolean(g)) return;
-       d.spec.compression.gradients = GradientCompression::bf16;
-       d.software.gradient_dtype = ReduceType::bf16;
-     }},
-    {kRead, "accumulate-allreduce-grads-in-fp32", nullptr,
+     WRITE {
+       const bool encoded = w.s().compresses() && w.s().compression.gradients == GradientCompression::bf16;
+       return flag(encoded || w.file.job.software.gradient_dtype == ReduceType::bf16);
+     },
+     READ { if (r.boolean(g)) d.software.gradient_dtype = ReduceType::bf16; }},
+    {kParallel, "accumulate-allreduce-grads-in-fp32",
+     WRITE { return flag(w.file.job.software.gradient_dtype == ReduceType::fp32 && !w.s().compresses()); },
      READ { if (r.boolean(g)) d.software.gradient_dtype = ReduceType::fp32; }},
     {kParallel, "recompute-granularity",
      WRITE {
@@ -342,7 +365,13 @@ const Setting kCarried[] = {
            r.leave(g, fmt::format("{} is not a part that is recomputed alone here", base::quoted(one.text)));
        }
      }},
-    {kParallel, "attention-backend", WRITE { return w.s().numerics.flash ? "auto" : "unfused"; },
+    {kParallel, "attention-backend",
+     WRITE {
+       const std::optional<AttentionKernel>& kernel = w.file.job.software.attention_kernel;
+       if (!w.s().numerics.flash || kernel == AttentionKernel::math || kernel == AttentionKernel::xla) return "unfused";
+       if (!kernel) return "auto";
+       return kernel == AttentionKernel::cudnn ? "fused" : "flash";
+     },
      READ {
        std::string word = r.text(g);
        word = word.substr(word.find('.') + 1);  // AttnBackend.flash
@@ -354,7 +383,7 @@ const Setting kCarried[] = {
     {kParallel, "optimizer-offload-fraction", WRITE { return given_if(w.s().offload.optimizer == Space::host, "1.0"); },
      READ { if (r.number(g, 0, 1) < 1) r.leave(g, "states are offloaded whole here"); }},
     {kParallel, "use-precision-aware-optimizer",
-     WRITE { return flag(w.s().offload.optimizer == Space::host); }, MARK},
+     WRITE { return flag(w.s().offload.optimizer == Space::host || small_moments(w) != nullptr); }, MARK},
     {kParallel, "bf16",
      WRITE { return flag(w.s().numerics.precision == DType::bf16 || w.s().numerics.precision == DType::fp8 ||
                          w.s().numerics.precision == DType::fp4); },
@@ -386,16 +415,30 @@ const Setting kCarried[] = {
        else
          d.software.fp8_recipe = static_cast<Fp8Recipe>(at - kFp8Words.begin());
      }},
-    {kRead, "fp8-param-gather", nullptr, READ { if (r.boolean(g)) d.software.fp8_param_gather = true; }},
-    {kRead, "exp-avg-dtype", nullptr, WORD},
-    {kRead, "exp-avg-sq-dtype", nullptr, WORD},
-    {kRead, "cross-entropy-loss-fusion", nullptr, MARK},
-    {kRead, "cross-entropy-fusion-impl", nullptr, WORD},
+    {kParallel, "fp8-param-gather",
+     WRITE { return flag(w.s().numerics.precision == DType::fp8 &&
+                         w.file.job.software.fp8_param_gather.value_or(false)); },
+     READ { if (r.boolean(g)) d.software.fp8_param_gather = true; }},
+    {kParallel, "exp-avg-dtype", WRITE { return small_moments(w); }, WORD},
+    {kParallel, "exp-avg-sq-dtype", WRITE { return small_moments(w); }, WORD},
+    {kParallel, "cross-entropy-loss-fusion",
+     WRITE { return flag(w.file.job.software.cross_entropy == LossKernel::fused); }, MARK},
+    {kParallel, "cross-entropy-fusion-impl",
+     WRITE { return given_if(w.file.job.software.cross_entropy == LossKernel::fused, "te"); }, WORD},
+    {kParallel, "no-scatter-gather-tensors-in-pipeline",
+     WRITE { return flag(!w.file.job.software.scatter_gather.value_or(true)); },
+     READ { if (r.boolean(g)) d.software.scatter_gather = false; }},
     {kRead, "enable-cuda-graph", nullptr, READ { if (r.boolean(g)) d.software.cuda_graphs = true; }},
     {kRead, "external-cuda-graph", nullptr, READ { if (r.boolean(g)) d.software.cuda_graphs = true; }},
-    {kRead, "cuda-graph-impl", nullptr, READ { d.software.cuda_graphs = r.text(g) != "none"; }},
-    {kRead, "cpu-offloading", nullptr, MARK},
-    {kRead, "cpu-offloading-num-layers", nullptr, WHOLE(0, kMostLayers)},
+    {kParallel, "cuda-graph-impl",
+     WRITE { return given_if(w.file.job.software.cuda_graphs.value_or(false), "transformer_engine"); },
+     READ { d.software.cuda_graphs = r.text(g) != "none"; }},
+    {kParallel, "cpu-offloading",
+     WRITE { return flag(w.file.job.software.cpu_offloading_layers.value_or(0) > 0); }, MARK},
+    {kParallel, "cpu-offloading-num-layers",
+     WRITE { return given_if(w.file.job.software.cpu_offloading_layers.value_or(0) > 0,
+                             w.file.job.software.cpu_offloading_layers.value_or(0)); },
+     WHOLE(0, kMostLayers)},
     {kParallel, "fp4-format", WRITE { return given_if(w.s().numerics.precision == DType::fp4, "e2m1"); },
      READ { (void)r.text(g); d.spec.numerics.precision = DType::fp4; }},
     {kParallel, "fp4-recipe", WRITE { return given_if(w.s().numerics.precision == DType::fp4, "nvfp4"); },

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "plan/frameworks/import.h"
 #include "plan/frameworks/neox.h"
@@ -236,6 +238,59 @@ Bounds bounds_of(const PlanSpec& spec, const models::Model& model) {
       bound = {static_cast<typename Bound::value_type>(value)};
     else
       bound = static_cast<typename Bound::value_type>(value);
+  });
+  return out;
+}
+
+namespace {
+
+nlohmann::json all_written(std::span<const Setting> table, const PlanFile& file, const Plan& plan) {
+  nlohmann::json out;
+  for (const Setting& one : table)
+    if (one.write != nullptr) out[one.key] = one.write({file, plan});
+  return out;
+}
+
+/// Other values than a word has.
+template <class Of, class T>
+std::vector<T> others(const SoftwareField<Of>& field, const T& said) {
+  std::vector<T> out;
+  if constexpr (std::is_same_v<T, bool>) {
+    out.push_back(!said);
+  } else if constexpr (std::is_enum_v<T>) {
+    for (std::size_t i = 0; i < field.words->size(); ++i)
+      if (static_cast<T>(i) != said) out.push_back(static_cast<T>(i));
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    out.push_back(said + " of another");
+  } else if (field.words == nullptr) {
+    out = {said + 1};
+  } else {
+    for (const std::string& word : *field.words)
+      if (const T number = std::stoll(word); number != said) out.push_back(number);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> unwritten_words(std::span<const Setting> table, const PlanFile& file,
+                                                                 const Plan& plan) {
+  std::vector<std::pair<std::string, std::string>> out;
+  const auto lines = software_lines(file.job.software);
+  if (lines.empty()) return out;
+  const nlohmann::json written = all_written(table, file, plan);
+  for_each_software_field([&](const auto& field) {
+    const auto said = field.of(file.job.software);
+    if (!said) return;
+    const auto instead = others(field, *said);
+    const bool told = std::ranges::all_of(instead, [&](const auto& value) {
+      PlanFile other = file;
+      field.of(other.job.software) = value;
+      return all_written(table, other, plan) != written;
+    });
+    if (told) return;
+    const auto line = std::ranges::find(lines, std::string(field.key), &std::pair<std::string, std::string>::first);
+    out.push_back(*line);
   });
   return out;
 }

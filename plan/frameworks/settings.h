@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -107,6 +108,11 @@ struct Setting {
   const char* why = "";  ///< if it is not read: because …
   bool matters = false;  ///< if it is not read: it may move time or memory
 };
+
+/// What the job says of its software that these settings do not: keys and values whose change to any other value leaves
+/// some of what is written as it was.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> unwritten_words(std::span<const Setting> table,
+                                                                               const PlanFile& file, const Plan& plan);
 
 /// Reads each setting by its row; the last of a key wins. Unknown ones are warnings.
 void read_settings(std::span<const Setting> table, const std::vector<Given>& given, Reading& reading, Draft& into);

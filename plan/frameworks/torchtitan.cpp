@@ -153,7 +153,8 @@ const Setting kTitan[] = {
        return w.file.job.software.reduce_dtype.value_or(ReduceType::fp32) == ReduceType::bf16 ? "bfloat16" : "float32";
      },
      READ { if (r.word(g, {"float32", "bfloat16"}) == "bfloat16") d.software.reduce_dtype = ReduceType::bf16; }},
-    {"", "training.dtype", nullptr,
+    {"training", "training.dtype",
+     WRITE { return titan_if(!w.file.job.software.master_weights.value_or(true), "bfloat16"); },
      READ {
        constexpr std::int64_t kHalf = 16;
        if (r.word(g, {"float32", "bfloat16"}) == "bfloat16")
@@ -216,7 +217,10 @@ const Setting kTitan[] = {
     {"activation_checkpoint", "activation_checkpoint.selective_ac_option",
      WRITE { return titan_if(w.s().recomputation.what == Recompute::selective, "op"); }, WORD},
     {"quantize.linear.float8", "quantize.linear.float8.recipe_name",
-     WRITE { return titan_if(w.s().numerics.precision == DType::fp8, "tensorwise"); },
+     WRITE {
+       const bool rows = w.file.job.software.fp8_recipe == Fp8Recipe::rowwise;
+       return titan_if(w.s().numerics.precision == DType::fp8, rows ? "rowwise" : "tensorwise");
+     },
      READ {
        d.software.fp8_recipe = r.word(g, {"tensorwise", "rowwise", "rowwise_with_gw_hp"}) == "tensorwise"
                                    ? Fp8Recipe::tensorwise : Fp8Recipe::rowwise;
@@ -231,7 +235,11 @@ const Setting kTitan[] = {
     {"compile", "compile.enable", WRITE { return w.file.job.software.compiled.value_or(true); },
      READ { d.open[g.key] = 1; d.software.compiled = r.boolean(g); }},
     {"compile", "compile.components",
-     WRITE { return titan_if(w.file.job.software.compiled.value_or(true), Json::array({"model", "loss"})); },
+     WRITE {
+       const Software& said = w.file.job.software;
+       const bool loss = said.cross_entropy.value_or(LossKernel::compiled) == LossKernel::compiled;
+       return titan_if(said.compiled.value_or(true), loss ? Json::array({"model", "loss"}) : Json::array({"model"}));
+     },
      READ {
        const auto has = [&](const char* what) {
          return std::any_of(g.values.begin(), g.values.end(), [&](const GivenValue& one) { return one.text == what; });

@@ -20,7 +20,7 @@ enum class OperatorCode : std::uint8_t {
   fused,         ///< kernels that replace them: Liger, Unsloth, apex, Transformer Engine
   transformers,  ///< Hugging Face's Transformers, which composes them of PyTorch's operators
 };
-enum class AttentionKernel : std::uint8_t { flash_1, flash_2, flash_3, cudnn, math };
+enum class AttentionKernel : std::uint8_t { flash_1, flash_2, flash_3, cudnn, math, xla };
 enum class NormKernel : std::uint8_t { fused, composed };
 /// What the loss over the vocabulary keeps of its logits.
 enum class LossKernel : std::uint8_t {
@@ -50,6 +50,7 @@ struct Software {
   std::optional<ReduceType> gradient_dtype = {};
   std::optional<ReduceType> reduce_dtype = {};
   std::optional<bool> expandable_segments = {};
+  std::optional<bool> fused_optimizer = {};
   std::optional<std::int64_t> cpu_offloading_layers = {};
   std::optional<bool> scatter_gather = {};
   std::optional<TokenDispatcher> token_dispatcher = {};
@@ -62,7 +63,7 @@ struct Software {
 };
 
 inline const std::vector<std::string> kOperatorWords = {"fused", "transformers"};
-inline const std::vector<std::string> kAttentionWords = {"flash-1", "flash-2", "flash-3", "cudnn", "math"};
+inline const std::vector<std::string> kAttentionWords = {"flash-1", "flash-2", "flash-3", "cudnn", "math", "xla"};
 inline const std::vector<std::string> kNormWords = {"fused", "composed"};
 inline const std::vector<std::string> kLossWords = {"native", "upcast", "compiled", "fused"};
 inline const std::vector<std::string> kFp8Words = {"delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"};
@@ -112,6 +113,8 @@ inline constexpr auto kSoftwareFields = std::make_tuple(
     SoftwareField{"reduce_dtype", &kReduceWords, 0, "in which gradients travel", ORRERY_SAID(reduce_dtype)},
     SoftwareField{"expandable_segments", nullptr, 0, "the allocator's segments grow, so that none breaks into pieces",
                   ORRERY_SAID(expandable_segments)},
+    SoftwareField{"fused_optimizer", nullptr, 0, "an optimizer on the host updates a parameter in one pass",
+                  ORRERY_SAID(fused_optimizer)},
     SoftwareField{"cpu_offloading_layers", nullptr, 10'000,
                   "layers whose activations wait on the host behind compute (cpu_offloading_num_layers)",
                   ORRERY_SAID(cpu_offloading_layers)},

@@ -84,7 +84,7 @@ base::Result<Settings> deepspeed_settings(Handover h) {
   if (!h.errors.empty()) return h.give({});
   const plan::Writing from{h.file, h.plan};
   Json c;
-  for (const plan::Setting& one : plan::deepspeed_settings_table()) {
+  for (const plan::Setting& one : h.table) {
     if (one.write == nullptr) continue;
     if (const nlohmann::json value = one.write(from); !value.is_null()) put(c, one.key, value);
   }

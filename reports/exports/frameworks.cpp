@@ -42,13 +42,9 @@ void Handover::check_common(std::string_view optimizer) {
   needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
   needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and set it in the framework itself");
   needs(!s.states.has_server(), "a parameter server", "leave `staleness` out");
-  const std::string_view name = framework;
-  for (const auto& [key, value] : plan::software_lines(file.job.software)) {
-    const bool written = name == "torchtitan" ? key == "compiled" || key == "reduce_dtype"
-                                              : name == "Megatron-LM" && key == "fp8_recipe";
-    note(!written, fmt::format("`software: {{{}: {}}}` is not among these settings", key, value),
+  for (const auto& [key, value] : plan::unwritten_words(table, file, plan))
+    note(true, fmt::format("`software: {{{}: {}}}` is not among these settings", key, value),
          "set it there by hand, if it is not the default");
-  }
   needs(!s.stages.asynchronous() && !s.stages.splits_backward(),
         fmt::format("the order {}", plan::name_of(s.stages.order)), "`schedule: 1f1b`");
   needs(s.numerics.precision != models::DType::tf32, "products in tf32", "`precision: bf16`, or set it in PyTorch");
@@ -79,18 +75,18 @@ base::Result<Settings> settings_for(Framework framework, const plan::PlanFile& f
   const bool adam = kind == plan::OptimizerKind::adamw || kind == plan::OptimizerKind::adam;
   switch (framework) {
     case Framework::megatron: {
-      Handover handover{file, plan, path, "Megatron-LM"};
+      Handover handover{file, plan, path, "Megatron-LM", plan::megatron_settings_table()};
       handover.check_common(optimizer.megatron);
       return megatron_settings(std::move(handover));
     }
     case Framework::deepspeed: {
-      Handover handover{file, plan, path, "DeepSpeed"};
+      Handover handover{file, plan, path, "DeepSpeed", plan::deepspeed_settings_table()};
       handover.check_common(optimizer.deepspeed);
       return deepspeed_settings(std::move(handover));
     }
     case Framework::torchtitan: break;
   }
-  Handover handover{file, plan, path, "torchtitan"};
+  Handover handover{file, plan, path, "torchtitan", plan::torchtitan_settings_table()};
   handover.check_common(adam ? optimizer.name : "");
   return torchtitan_settings(std::move(handover));
 }

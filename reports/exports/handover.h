@@ -1,8 +1,10 @@
 #pragma once
 /// Shared by the writers of all frameworks: findings about a plan, and what none can express. Private to reports/.
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "plan/frameworks/settings.h"
 #include "reports/exports/frameworks.h"
 
 namespace orrery::reports {
@@ -12,6 +14,7 @@ struct Handover {
   const plan::Plan& plan;
   const std::string& path;
   const char* framework;  ///< as its users write it
+  std::span<const plan::Setting> table;
   base::Diagnostics errors = {}, warnings = {};
 
   [[nodiscard]] const plan::PlanSpec& spec() const { return plan.spec(); }

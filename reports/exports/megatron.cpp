@@ -38,9 +38,10 @@ std::string shell_value(const nlohmann::json& value) {
 }
 
 /// The flags of a group as a bash array, a flag a line.
-std::string flags_of(const plan::Writing& from, const std::string& group) {
+std::string flags_of(const Handover& h, const std::string& group) {
+  const plan::Writing from{h.file, h.plan};
   std::string out = group + "=(\n";
-  for (const plan::Setting& one : plan::megatron_settings_table()) {
+  for (const plan::Setting& one : h.table) {
     if (one.write == nullptr || group != one.group) continue;
     const nlohmann::json value = one.write(from);
     if (value.is_null()) continue;
@@ -205,10 +206,8 @@ base::Result<Settings> megatron_settings(Handover h) {
       shell_comment(plan::describe(s)), shell_comment(h.path));
   // Overlap of tensor, context and sequence parallelism requires one queue to the device; FSDP several.
   if (s.mesh.tensor * s.mesh.context > 1 && !is_fsdp(s)) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
-  if (h.errors.empty()) {
-    const plan::Writing from{h.file, h.plan};
-    for (const char* const group : {"MODEL_ARGS", "PARALLEL_ARGS", "TRAINING_ARGS"}) text += flags_of(from, group);
-  }
+  if (h.errors.empty())
+    for (const char* const group : {"MODEL_ARGS", "PARALLEL_ARGS", "TRAINING_ARGS"}) text += flags_of(h, group);
   text += fmt::format(
       "DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size {})\n"
       "if [[ -n ${{DATA:-}} ]]; then\n"

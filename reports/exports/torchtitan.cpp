@@ -96,7 +96,7 @@ base::Result<Settings> torchtitan_settings(Handover h) {
       shell_comment(plan::describe(h.spec())), shell_comment(h.path));
   std::string section;
   const plan::Writing from{h.file, h.plan};
-  for (const plan::Setting& one : plan::torchtitan_settings_table()) {
+  for (const plan::Setting& one : h.table) {
     if (one.write == nullptr) continue;
     const nlohmann::json value = one.write(from);
     if (value.is_null()) continue;

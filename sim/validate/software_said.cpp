@@ -87,6 +87,16 @@ void take_code(const Setup& s, const cost::Stack& stack, const plan::PlanSpec& s
   }
 }
 
+/// XLA on GPUs had no fused softmax before 2023 (openxla/xla, softmax_rewriter_triton.cc), nor fused attention.
+void take_xla(const Setup& s, const plan::PlanSpec& spec, Software& software, std::vector<std::string>& notes) {
+  if (spec.numerics.flash || software.attention_kernel || !precedes_fused_attention(s) || !is_compiled(s)) return;
+  const std::string words = software_words(s);
+  const bool xla = tells(words, "xla") || tells(words, "jax") || tells(words, "flax");
+  if (!xla || small_letters(s.gpu_type).rfind("tpu", 0) == 0) return;
+  software.attention_kernel = plan::AttentionKernel::xla;
+  notes.push_back("softmax in three kernels, as in XLA before 2023");
+}
+
 /// What a compiler fuses, and what eager torchtitan composes: its norms before PyTorch 2.9, and after its first year,
 /// in which its Llama 2 was of norm_type fused_rmsnorm (train_configs/llama2_13b.toml).
 void take_compiler(const Setup& s, const cost::Stack& stack, Software& software, std::vector<std::string>& notes) {
@@ -136,6 +146,7 @@ void take_states(const Setup& s, Software& software) {
   const bool half = all_in_16_bits(s);
   if (half) software.master_weights = false, software.moment_bits = kHalf;
   if (tells(s.optimizer, "8-bit")) software.moment_bits = kEight;
+  if (tells(small_letters(s.optimizer), "fused on the host")) software.fused_optimizer = true;
 }
 
 std::optional<plan::Fp8Recipe> recipe_said(const Setup& s, models::DType type) {
@@ -190,7 +201,9 @@ void take_nvidias_recipes(const Setup& s, const cost::Stack& stack, const plan::
   const std::string& engine = stack.software();
   if (engine.rfind("megatron-core", 0) != 0 && engine != "megatron-fsdp" && engine != "megatron-bridge") return;
   const std::string framework = small_letters(s.framework);
-  const bool bridge = tells(framework, "bridge"), nemo = tells(framework, "nemo") && !tells(framework, "automodel");
+  const bool bridge = tells(framework, "bridge");
+  // NeMo's container has Megatron-LM itself, too, whose sums are in fp32.
+  const bool nemo = tells(framework, "nemo") && !tells(framework, "automodel") && !tells(framework, "megatron-lm");
   if (!bridge && !nemo) return;
   // Its own recipes sum in fp32 (recipes/*, DistributedDataParallelConfig) and cast the logits to it
   // (cross_entropy_fusion_impl native); those of its tables of performance do neither.
@@ -252,6 +265,7 @@ Software software_said(const Setup& s, const cost::Stack& stack, const plan::Pla
   out.attention_kernel = attention_kernel_of(s.attention_kernel);
   take_code(s, stack, spec, out, notes);
   take_compiler(s, stack, out, notes);
+  take_xla(s, spec, out, notes);
   take_messages(s, stack, spec, out);
   take_tuning(s, out, notes);
   take_states(s, out);

@@ -88,6 +88,11 @@ TEST(AsRun, StatesTakeTheBytesThatAreSaid) {
   const Stack half = as_run(eager, {.gradient_dtype = plan::ReduceType::bf16}, find);
   EXPECT_EQ(half.memory.gradient_bytes, 2);
   EXPECT_FALSE(half.memory.gradients_beside);
+  EXPECT_EQ(number(half, "stack.reduces_half"), 1) << "what adds up in 16 bits travels so";
+  const plan::Software summed{.gradient_dtype = plan::ReduceType::bf16, .reduce_dtype = plan::ReduceType::fp32};
+  EXPECT_EQ(number(as_run(eager, summed, find), "stack.reduces_half"), 0);
+  EXPECT_EQ(number(as_run(eager, {.fused_optimizer = true}, find), "stack.host_share"), 1);
+  EXPECT_LT(number(as_run(eager, {.fused_optimizer = false}, find), "stack.host_share"), 1);
   EXPECT_EQ(number(as_run(eager, {.reduce_dtype = plan::ReduceType::fp32}, find), "stack.reduces_half"), 0);
   EXPECT_TRUE(as_run(eager, {.fp8_recipe = plan::Fp8Recipe::blockwise}, find).memory.scales_blocks);
   EXPECT_FALSE(as_run(eager, {.fp8_recipe = plan::Fp8Recipe::delayed}, find).memory.scales_blocks);

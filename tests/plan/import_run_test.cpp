@@ -67,6 +67,16 @@ TEST(ImportRun, WhatOnlyARunCanTellIsAnErrorWithItsPlaceUntilItIsSet) {
   EXPECT_EQ(run->spec.mesh.tensor, 4);
 }
 
+TEST(ImportRun, GradientsThatMegatronReducesInBf16AreNotEncodedAsWell) {
+  std::string text = kScript;
+  text.replace(text.find("--overlap-grad-reduce"), 21, "--grad-reduce-in-bf16 --no-scatter-gather-tensors-in-pipeline");
+  const auto run = read(text, "train.sh");
+  ASSERT_TRUE(run) << base::render(run.error(), false);
+  EXPECT_EQ(run->software.gradient_dtype, ReduceType::bf16);
+  EXPECT_EQ(run->software.scatter_gather, false);
+  EXPECT_EQ(run->spec.compression.gradients, GradientCompression::none) << "they add up in 16 bits, and travel so";
+}
+
 TEST(ImportRun, FilesThatAreNoRunAreRefusedWithAReason) {
   EXPECT_THAT(refused("source common.sh\n"), HasSubstr("common.sh"));
   EXPECT_THAT(refused("echo hello\n"), HasSubstr("no command here trains"));

@@ -53,7 +53,7 @@ TEST(SaidSoftware, EveryKeyIsWrittenAndReadByOneTable) {
   Software all;
   all.compiled = all.autocast = all.tuned_gemms = all.fp8_param_gather = all.master_weights = false;
   all.padding_mask = all.expandable_segments = all.scatter_gather = all.overlap_exchange = all.cuda_graphs = false;
-  all.router_fusion = all.slow_network = true;
+  all.router_fusion = all.slow_network = all.fused_optimizer = true;
   all.operators = OperatorCode::fused, all.attention_kernel = AttentionKernel::cudnn;
   all.rms_norm = NormKernel::fused, all.cross_entropy = LossKernel::compiled, all.fp8_recipe = Fp8Recipe::mxfp8;
   all.gradient_dtype = all.reduce_dtype = ReduceType::bf16, all.token_dispatcher = TokenDispatcher::hybridep;
@@ -78,6 +78,13 @@ TEST(SaidSoftware, ThatContradictsItselfOrThePrecisionIsRefused) {
   EXPECT_THAT(error_of("software: {fp8_recipe: mxfp8}\n"), HasSubstr("job.yaml:5:24"));
   EXPECT_EQ(said("software: {fp8_recipe: mxfp8}\n", "fp8").fp8_recipe, Fp8Recipe::mxfp8);
   EXPECT_THAT(error_of("software: {fp8_param_gather: true}\n"), HasSubstr("E0121"));
+  EXPECT_THAT(error_of("software: {attention_kernel: flash-2}\nplan: {flash: false}\n"), HasSubstr("job.yaml:5:30"));
+  EXPECT_THAT(error_of("software: {attention_kernel: math}\nplan: {flash: true}\n"), HasSubstr("E0121"));
+  EXPECT_EQ(said("software: {attention_kernel: math}\nplan: {flash: false}\n").attention_kernel, AttentionKernel::math);
+  EXPECT_THAT(error_of("software: {reduce_dtype: fp32}\nplan: {compression: {gradients: bf16}}\n"),
+              HasSubstr("job.yaml:5:26"));
+  EXPECT_EQ(said("software: {reduce_dtype: bf16}\nplan: {compression: {gradients: bf16}}\n").reduce_dtype,
+            ReduceType::bf16);
   EXPECT_THAT(error_of("software: {padding_mask: true, attention_kernel: flash-2}\n"), HasSubstr("E0121"));
   EXPECT_THAT(error_of("software: {compiled: true, rms_norm: composed}\n"), HasSubstr("compiled: false"));
   EXPECT_THAT(error_of("software: {compiled: true, operators: transformers}\n"), HasSubstr("E0121"));

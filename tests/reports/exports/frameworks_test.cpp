@@ -13,6 +13,7 @@ namespace orrery::reports {
 namespace frameworks_test {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 /// A node of eight for each eight ranks.
@@ -184,6 +185,63 @@ TEST(Megatron, WarnsOfWhatItDoesOtherwise) {
   EXPECT_THAT(made->text, HasSubstr("--grad-reduce-in-bf16"));
   ASSERT_EQ(made->warnings.size(), 1U);
   EXPECT_EQ(made->warnings[0].code, "E0632");
+}
+
+TEST(Megatron, SaysWhatTheJobSaysOfItsSoftware) {
+  plan::PlanSpec spec;
+  spec.mesh.data = 2, spec.numerics.precision = models::DType::fp8;
+  plan::PlanFile file = file_of(spec, deepseek_like());
+  file.job.software = {.attention_kernel = plan::AttentionKernel::cudnn,
+                       .cross_entropy = plan::LossKernel::fused,
+                       .fp8_recipe = plan::Fp8Recipe::blockwise,
+                       .fp8_param_gather = true,
+                       .moment_bits = 16,
+                       .gradient_dtype = plan::ReduceType::bf16,
+                       .cpu_offloading_layers = 3,
+                       .scatter_gather = false,
+                       .token_dispatcher = plan::TokenDispatcher::hybridep,
+                       .overlap_exchange = true,
+                       .cuda_graphs = true,
+                       .router_fusion = true};
+  const auto made = settings(Framework::megatron, file);
+  ASSERT_TRUE(made) << base::render(made.error(), false);
+  for (const char* flag :
+       {"--attention-backend fused", "--cross-entropy-loss-fusion\n  --cross-entropy-fusion-impl te",
+        "--fp8-recipe blockwise", "--fp8-param-gather", "--use-precision-aware-optimizer", "--exp-avg-dtype bf16",
+        "--exp-avg-sq-dtype bf16", "--grad-reduce-in-bf16", "--cpu-offloading\n  --cpu-offloading-num-layers 3",
+        "--no-scatter-gather-tensors-in-pipeline",
+        "--moe-token-dispatcher-type flex\n  --moe-flex-dispatcher-backend hybridep",
+        "--overlap-moe-expert-parallel-comm", "--moe-router-fusion", "--cuda-graph-impl transformer_engine"})
+    EXPECT_THAT(made->text, HasSubstr(flag));
+  EXPECT_THAT(made->warnings, IsEmpty()) << base::render(made->warnings, false);
+}
+
+TEST(Megatron, NamesTheWordsOfSoftwareThatItsSettingsLeaveOut) {
+  plan::PlanSpec spec;
+  spec.mesh.data = 2, spec.numerics.precision = models::DType::fp8;
+  plan::PlanFile file = file_of(spec);
+  file.job.software = {.attention_kernel = plan::AttentionKernel::flash_2,
+                       .fp8_recipe = plan::Fp8Recipe::rowwise,
+                       .expandable_segments = true};
+  const auto made = settings(Framework::megatron, file);
+  ASSERT_TRUE(made) << base::render(made.error(), false);
+  ASSERT_EQ(made->warnings.size(), 3U) << base::render(made->warnings, false);
+  EXPECT_THAT(made->warnings[0].message, HasSubstr("attention_kernel: flash-2")) << "of which version is left open";
+  EXPECT_THAT(made->warnings[1].message, HasSubstr("fp8_recipe: rowwise"));
+  EXPECT_THAT(made->warnings[2].message, HasSubstr("expandable_segments: true"));
+}
+
+TEST(DeepSpeed, HasTheTypesThatTheJobSays) {
+  plan::PlanSpec spec;
+  spec.mesh.data = 2;
+  plan::PlanFile file = file_of(spec);
+  file.job.software = {
+      .autocast = true, .gradient_dtype = plan::ReduceType::fp32, .reduce_dtype = plan::ReduceType::fp32};
+  const nlohmann::json c = deepspeed(file);
+  ASSERT_TRUE(c.is_object()) << c;
+  EXPECT_EQ(c.at("communication_data_type"), "fp32");
+  EXPECT_EQ(c.at("data_types").at("grad_accum_dtype"), "fp32");
+  EXPECT_EQ(c.at("torch_autocast").at("enabled"), true);
 }
 
 TEST(DeepSpeed, HasBatchesThatMultiplyUp) {

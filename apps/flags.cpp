@@ -38,6 +38,24 @@ std::string as_count(std::string& text) {
   return {};
 }
 
+/// Turns "8k" into 8192; returns what is wrong if it is no length of a sequence.
+std::string as_length(std::string& text) {
+  constexpr double kKilo = 1024, kMost = 1e12;
+  std::string digits = text;
+  double factor = 1;
+  if (const auto unit = std::string("kKmM").find(text.empty() ? ' ' : text.back()); unit != std::string::npos) {
+    factor = unit < 2 ? kKilo : kKilo * kKilo;
+    digits.pop_back();
+  }
+  double number = 0;
+  const bool any = base::parse_number(digits, number);
+  const double length = number * factor;
+  if (!any || length < 1 || length > kMost || length != std::floor(length))
+    return fmt::format("{} is no length of a sequence; write 8192, or 8k for it", base::quoted(text));
+  text = fmt::format("{:.0f}", length);
+  return {};
+}
+
 /// What is wrong with a whole number; empty: nothing.
 std::string as_integer(const std::string& text, std::int64_t low, std::int64_t high) {
   std::int64_t number = 0;
@@ -104,6 +122,11 @@ Flag Flag::one_of(const std::vector<std::string>& words) {
 
 Flag Flag::count() {
   option_->transform(CLI::Validator(as_count, ""));
+  return *this;
+}
+
+Flag Flag::length() {
+  option_->transform(CLI::Validator(as_length, ""));
   return *this;
 }
 

@@ -31,8 +31,10 @@ class Flag {
   }
   /// One of these words only.
   Flag one_of(const std::vector<std::string>& words);
-  /// A count such as 300B, 1.5T or 300e9, of at least 1.
+  /// A count such as 300B, 1.5T or 300e9, of at least 1: a k is 1,000.
   Flag count();
+  /// A sequence's length, such as 8192 or 8k, of at least 1: a k is 1,024, as in the names of models.
+  Flag length();
   /// KEY=VALUE; the key is words joined by dots.
   Flag setting();
   /// NAME=VALUE; the name is anything, the value may be empty.

@@ -11,6 +11,7 @@
 #include "apps/files.h"
 #include "apps/input_kinds.h"
 #include "apps/name_hints.h"
+#include "apps/plan_warnings.h"
 #include "base/ensure.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
@@ -312,11 +313,25 @@ base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Devi
 
 }  // namespace
 
-base::Diagnostic LoadedJob::at(const std::string& key, base::Diagnostic found) const {
+namespace {
+
+/// The finding at the key of this text, or of its nearest parent there; without a text at its file.
+base::Diagnostic at_key(const std::string& file, const std::string& text, const std::vector<std::string>& settings,
+                        const std::string& key, base::Diagnostic found) {
   const base::Document document = base::Document::parse(text, file, overrides_of(settings));
-  found.where = place_of(document, key);
-  if (found.where.line == 0) found.where = {file, 1, 1, 1};
+  if (document.root().exists()) found.where = place_of(document, key);
+  if (!document.root().exists() || found.where.line == 0) found.where = {file, 1, 1, 1};
   return with_lines({std::move(found)}, file, text, settings).front();
+}
+
+}  // namespace
+
+base::Diagnostic LoadedJob::at(const std::string& key, base::Diagnostic found) const {
+  return at_key(file, text, settings, key, std::move(found));
+}
+
+base::Diagnostic LoadedPlan::at(const std::string& key, base::Diagnostic found) const {
+  return at_key(name, text, {}, key, std::move(found));
 }
 
 base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings,
@@ -394,7 +409,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
     refused.front().where = root.at("training").at("data").where();
     return base::fail(with_lines(std::move(refused), path, *text, settings));
   }
-  if (job->sequence == 0) job->sequence = model->max_sequence;
+  const bool longest = job->sequence == 0;
+  if (longest) job->sequence = model->max_sequence;
   if (job->training.dropout) model->dropout = *job->training.dropout;
   if (job->training.lora) model->lora = *job->training.lora;
   plan::Training& training = job->training;
@@ -410,7 +426,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
                    std::move(*stacks),
                    path,
                    std::move(*text),
-                   settings};
+                   settings,
+                   longest};
 }
 
 base::Result<LoadedPlan> load_plan_in(const Catalog& catalog, const base::Document& document, const base::Cursor& at) {
@@ -437,8 +454,11 @@ base::Result<LoadedPlan> load_plan_in(const Catalog& catalog, const base::Docume
   base::Diagnostics lacking = without_units(file.cluster.device(), file.spec.numerics.precision, place("plan"));
   if (!lacking.empty()) return base::fail(std::move(lacking));
   cost::Stack stack = stacks->of(file.spec.states.zero_stage, file.cluster);
-  auto warning = beyond_software(*stacks, file.spec, path);
-  return LoadedPlan{std::move(file), std::move(*plan), std::move(stack), std::move(*stacks), std::move(warning)};
+  auto warning = beyond_software(*stacks, file.spec, [&](const std::string& key, base::Diagnostic found) {
+    found.where = place_under(at, key);
+    return found;
+  });
+  return LoadedPlan{std::move(file), std::move(*plan), std::move(stack), std::move(*stacks), std::move(warning), path};
 }
 
 namespace {
@@ -450,7 +470,11 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
   if (!document.root().exists()) return base::fail(document.findings().all());
   if (base::Diagnostics other = other_kind(document, *text, InputKind::plan); !other.empty())
     return base::fail(std::move(other));
-  return load_plan_in(catalog, document, document.root());
+  auto loaded = load_plan_in(catalog, document, document.root());
+  if (!loaded) return loaded;
+  loaded->text = *text;
+  if (loaded->warning) loaded->warning = with_lines({*loaded->warning}, path, *text).front();
+  return loaded;
 }
 
 }  // namespace
@@ -488,67 +512,6 @@ LoadedJob job_of(const LoadedPlan& loaded) {
   job.job.precision = spec.numerics.precision;
   job.job.vocab_multiple = spec.numerics.vocab_multiple;
   return job;
-}
-
-namespace {
-
-std::optional<base::Diagnostic> compressed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
-  std::string what;
-  if (spec.low_rank())
-    what =
-        fmt::format("gradients are approximated with rank {}, and the error is corrected later", spec.compression.rank);
-  else if (spec.compresses())
-    what = fmt::format("gradients are rounded to {}", plan::name_of(spec.compression.gradients));
-  if (spec.compression.activations != plan::ActivationEncoding::none &&
-      spec.compression.activations != plan::ActivationEncoding::lossless)
-    what += fmt::format("{}backward passes read activations rounded to {}", what.empty() ? "" : "; ",
-                        plan::name_of(spec.compression.activations));
-  if (what.empty()) return std::nullopt;
-  return base::Diagnostic{base::Severity::warning,
-                          "P78",
-                          {file, 1, 1, 1},
-                          "compression changes what is computed: " + what,
-                          "compression: {gradients: none, activations: none} computes in full",
-                          {}};
-}
-
-}  // namespace
-
-std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
-  if (spec.states.has_server())
-    return base::Diagnostic{base::Severity::warning,
-                            "P36",
-                            {file, 1, 1, 1},
-                            fmt::format("a parameter server changes what is computed: each worker's gradient makes an "
-                                        "update of its own, and is computed from weights up to {} updates old",
-                                        (*spec.states.staleness + 1) * spec.mesh.data - 1),
-                            "leave `staleness` out to average gradients before one update",
-                            {}};
-  if (!spec.stages.asynchronous()) return compressed_mathematics(spec, file);
-  return base::Diagnostic{base::Severity::warning,
-                          "P33",
-                          {file, 1, 1, 1},
-                          fmt::format("{} changes what is computed: gradients are computed from weights up to {} old",
-                                      plan::name_of(spec.stages.order),
-                                      plan::weight_delay(spec, plan::kFirstStage) == 1
-                                          ? std::string("one update")
-                                          : fmt::format("{} updates", plan::weight_delay(spec, plan::kFirstStage))),
-                          "schedule: 1f1b updates the weights of each step with that step's own gradients",
-                          {}};
-}
-
-std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, const plan::PlanSpec& spec,
-                                                const std::string& file) {
-  const std::vector<std::string> lacking = cost::beyond(stacks, spec);
-  if (lacking.empty()) return std::nullopt;
-  const std::string& name = stacks.named().name;
-  return base::Diagnostic{
-      base::Severity::warning,
-      "P146",
-      {file, 1, 1, 1},
-      fmt::format("{} has no {}, but the plan is priced as if it had", name, fmt::join(lacking, ", no ")),
-      "leave it open, so that only what the software does is proposed; or name another `stack`",
-      {}};
 }
 
 base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

@@ -57,6 +57,7 @@ struct LoadedJob {
   cost::Stacks stacks;
   std::string file, text;             ///< as it was named and read
   std::vector<std::string> settings;  ///< `--set`
+  bool longest = false;               ///< no sequence was given: it is the model's longest
   /// A finding, placed at the line of a key ("plan.tensor") or of its nearest parent in the file.
   [[nodiscard]] base::Diagnostic at(const std::string& key, base::Diagnostic found) const;
 };
@@ -72,6 +73,9 @@ struct LoadedPlan {
   cost::Stack stack;  ///< the one of `stacks` that prices this plan
   cost::Stacks stacks;
   std::optional<base::Diagnostic> warning = {};  ///< if its software cannot do what the plan needs
+  std::string name = {}, text = {};              ///< as it was named and read; no text: it stands within another file
+  /// A finding, placed at the line of a key ("plan.tensor") or of its nearest parent in the file.
+  [[nodiscard]] base::Diagnostic at(const std::string& key, base::Diagnostic found) const;
 };
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
 /// The same for an argument that may be `-`, standard input.
@@ -86,13 +90,6 @@ struct LoadedPlan {
                                                       const std::string& name);
 /// The job that a plan carries, with the plan's own batch, sequence and precision.
 [[nodiscard]] LoadedJob job_of(const LoadedPlan& loaded);
-
-/// A warning if the plan's order changes what is computed, with the place that names it.
-[[nodiscard]] std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file);
-
-/// A warning if the named software cannot do what a plan needs, and is priced as if it could.
-[[nodiscard]] std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, const plan::PlanSpec& spec,
-                                                              const std::string& file);
 
 /// The catalogue's calibrations, then those of the given files: later ones win.
 [[nodiscard]] base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

@@ -128,6 +128,42 @@ std::string render(const Diagnostics& diagnostics, bool colour) {
   return out;
 }
 
+namespace {
+
+/// "--num-heads" in parts: num, heads.
+std::vector<std::string> parts_of(const std::string& word) {
+  std::vector<std::string> parts(1);
+  for (const char c : word) {
+    if (c == '_' || c == '-' || c == '.')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  std::erase(parts, "");
+  return parts;
+}
+
+/// The candidate that is made of most parts of the word and of no others: `heads` for "num_heads", of several the
+/// first; empty if there is none.
+std::string within(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::vector<std::string> parts = parts_of(word);
+  std::string best;
+  std::size_t most = 0;
+  for (const std::string& candidate : candidates) {
+    const std::vector<std::string> its = parts_of(candidate);
+    const bool all = !its.empty() && std::all_of(its.begin(), its.end(), [&](const std::string& one) {
+      return one.size() > 1 && std::find(parts.begin(), parts.end(), one) != parts.end();
+    });
+    if (all && its.size() < parts.size() && its.size() > most) {
+      best = candidate;
+      most = its.size();
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
   constexpr std::size_t kLongest = 64;  // longer words are not typing errors, and the distance is quadratic
   if (word.empty() || word.size() > kLongest) return {};
@@ -143,7 +179,10 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
       best_distance = distance;
     }
   }
-  return best;
+  // One wrong letter says more than a part in common, which says more than several wrong letters.
+  if (best_distance <= 1 && !best.empty()) return best;
+  const std::string part = within(word, candidates);
+  return part.empty() ? best : part;
 }
 
 std::string quoted(const std::string& text) {

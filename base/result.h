@@ -47,7 +47,7 @@ using Result = tl::expected<T, Diagnostics>;
 [[nodiscard]] std::string render(const Diagnostic& diagnostic, bool colour);
 [[nodiscard]] std::string render(const Diagnostics& diagnostics, bool colour);
 
-/// The candidate nearest to `word` by edit distance, or empty when none is near (distance > 1/3 of the length).
+/// The candidate one letter away, else made of parts of `word` (num_heads: heads), else nearest, within 1/3; or empty.
 [[nodiscard]] std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
 /// `text` in backticks for a message: control characters escaped, cut after 60 bytes.

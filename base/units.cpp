@@ -237,8 +237,9 @@ std::string quantity_text(double value, UnitKind kind) {
 }
 
 std::string human(Seconds t) {
-  static constexpr std::array<UnitSize, 4> steps{{{1, "s"}, {1e-3, "ms"}, {1e-6, "µs"}, {1e-9, "ns"}}};
-  return t.value == 0 ? "0 s" : scaled(t.value, steps);
+  static constexpr std::array<UnitSize, 5> steps{{{1, "s"}, {1e-3, "ms"}, {1e-6, "µs"}, {1e-9, "ns"}, {1e-12, "ps"}}};
+  constexpr double kNothing = 5e-15;  // would be 0.00 ps, which a sum of rounded times may leave
+  return std::abs(t.value) < kNothing ? "0 s" : scaled(t.value, steps);
 }
 
 std::string human(Bytes b) {

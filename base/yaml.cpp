@@ -368,6 +368,7 @@ void Cursor::finish() const {
     child.node_ = item;
     child.finish();
   }
+  bool listed = false;
   for (const auto& entry : node_->entries) {
     Cursor child;
     child.node_ = entry.value;
@@ -375,9 +376,13 @@ void Cursor::finish() const {
       child.finish();
     } else if (node_->opened && !is_full(findings())) {
       const std::string near = did_you_mean(entry.key, node_->asked);
-      const std::string help = (near.empty() ? "" : fmt::format("did you mean {}? ", quoted(near))) +
-                               fmt::format("known keys: {}", backticked(node_->asked));
-      refuse(entry.key, help);
+      std::vector<std::string> help;
+      if (!near.empty()) help.push_back(fmt::format("did you mean {}?", quoted(near)));
+      if (!listed) help.push_back(fmt::format("known keys: {}", backticked(node_->asked)));
+      if (help.empty()) help.emplace_back("known keys: those named above");
+      constexpr std::size_t kMany = 12;  // a file in other tools' words has many unknown keys: they are listed once
+      listed = listed || node_->asked.size() > kMany;
+      refuse(entry.key, fmt::format("{}", fmt::join(help, " ")));
     }
   }
   node_->ignored = true;  // so that a second finish() does not repeat itself

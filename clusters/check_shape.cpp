@@ -103,13 +103,43 @@ void check_torus(const Cursor& root, const Cluster& cluster) {
   }
 }
 
+/// Reports links that are faster than what they carry can be read, and NICs slower than any of their network's.
+void check_rates(const Cursor& root, const Cluster& cluster) {
+  const BytesPerSecond memory = cluster.device().memory_bandwidth;
+  if (cluster.device().kind != DeviceKind::gpu || memory.value <= 0) return;  // 0: the device could not be read
+  const NodeShape& node = cluster.shape->node;
+  const auto bound = [&](std::initializer_list<const char*> keys, const char* what, BytesPerSecond rate,
+                         const char* usual) {
+    if (rate > memory)
+      place(root, keys)
+          .error("C04",
+                 fmt::format("{} of {} is faster than a device's memory, {}", what, base::human(rate),
+                             base::human(memory)),
+                 usual);
+  };
+  bound({"node", "nics", "bandwidth"}, "a NIC", node.nic_bandwidth, "one NIC has 400 Gb/s, which are 50 GB/s");
+  bound({"node", "pcie", "bandwidth"}, "a PCIe link", node.pcie_bandwidth,
+        "16 lanes of PCIe 4 carry 32 GB/s, of PCIe 5 64 GB/s");
+  bound({"node", "fabric", "link_bandwidth"}, "a link between devices", node.link_bandwidth,
+        "give the bandwidth of one link in one direction: 25 GB/s of NVLink 2 to 4, 50 GB/s of NVLink 5");
+  // The slowest InfiniBand, SDR over one lane, carries 2 Gb/s; fast Ethernet 0.1.
+  constexpr double kGigabit = 1e9 / 8, kLeast = 2 * kGigabit, kLeastEthernet = 0.1 * kGigabit;
+  const std::string& kind = cluster.shape->network.kind;
+  const bool slow = kind == "ethernet" || kind == "tcp";
+  if (node.nics > 0 && !kind.empty() && node.nic_bandwidth.value < (slow ? kLeastEthernet : kLeast))
+    place(root, {"node", "nics", "bandwidth"})
+        .error("C04",
+               fmt::format("a NIC of {:g} Gb/s is slower than any of {}", node.nic_bandwidth.value / kGigabit, kind),
+               "one NIC has 100 to 800 Gb/s");
+}
+
 /// Checks that something connects the devices of a node, and its NICs to them.
 void check_node(const Cursor& root, const Cluster& cluster) {
   const NodeShape& node = cluster.shape->node;
   const bool pcie = node.pcie_bandwidth.value > 0;
   const BytesPerSecond links = node.link_bandwidth * std::max(1, node.links);
   const BytesPerSecond memory = cluster.device().memory_bandwidth;
-  if (node.fabric == NodeFabric::nvswitch && links.value > memory.value) {
+  if (node.fabric == NodeFabric::nvswitch && memory.value > 0 && links > memory && node.link_bandwidth <= memory) {
     place(root, {"node", "fabric", "link_bandwidth"})
         .error("C04",
                fmt::format("a device's {} links carry {}, more than its memory's {}", node.links, base::human(links),
@@ -162,6 +192,7 @@ void check_shape(const Cursor& at, Cluster& cluster) {
   if (!torus && !dims.empty())
     place(at, {"fabric", "dims"})
         .error("C04", "a torus of nodes that are not tori themselves", "give 'fabric: {kind: torus}' in 'node'");
+  check_rates(at, cluster);
   check_node(at, cluster);
   check_nodes(at, cluster, at.has("fabric") || at.has("like"));
 }

@@ -70,7 +70,14 @@ Device read_device(const Cursor& at) {
 Device resolve_device(const Cursor& at, const Find& find) {
   if (!at.exists()) return {};
   if (at.is_map()) return read_device(at);
+  if (at.is_sequence()) {
+    at.error("C12", "a cluster has one kind of device, and this is a list of several",
+             "plan each kind's nodes by themselves, as a cluster of their own: a step waits for its slowest rank");
+    at.ignore();
+    return {};
+  }
   const std::string name = at.text();
+  if (name.empty()) return {};
   const std::optional<std::string> text = name.empty() || !find ? std::nullopt : find("devices/" + name);
   if (!text) {
     at.error("C01", fmt::format("device '{}' is not in the catalogue", name),

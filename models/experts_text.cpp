@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/limits.h"
+#include "models/synonyms.h"
 
 namespace orrery::models {
 namespace {
@@ -54,7 +55,8 @@ Experts read_experts(const Cursor& at, const Model& model) {
     at.error("E0105", "`experts` is a map of sizes", "experts: {count: 8, chosen: 2}");
     return e;
   }
-  e.count = at.at("count").integer(1, kMostExperts, 1);
+  name_keys(at, "experts");
+  e.count = needed(at, "experts", "count").integer(1, kMostExperts, 1);
   e.hidden = at.optional("hidden").integer(1, kMostWidth, model.ffn_hidden);
   e.scores = static_cast<Scores>(at.optional("scores").choice(kScores, static_cast<int>(e.scores)));
   for (const Whole& one : kWhole) e.*one.of = at.optional(one.key).integer(one.least, one.most, e.*one.of);
@@ -124,12 +126,10 @@ Indexer read_indexer(const Cursor& at) {
 void check_experts(const Cursor& root, const Model& m) {
   const Experts& e = m.experts;
   if (!e.any()) return;
-  const Cursor map = root.optional("experts");
   bool sound = true;
   const auto needs = [&](const char* key, bool holds, const std::string& message, const std::string& help) {
     if (holds) return;
-    const Cursor at = map.is_map() ? map.optional(key) : map;
-    (at.exists() ? at : map.exists() ? map : root).error("E0112", message, help);
+    place_of(root, "experts", key).error("E0112", message, help);
     sound = false;
   };
   needs("chosen", e.chosen <= e.count, fmt::format("a token takes {} of {} experts", e.chosen, e.count),
@@ -179,35 +179,34 @@ void check_experts(const Cursor& root, const Model& m) {
 }
 
 void check_latent(const Cursor& root, Model& m) {
-  if (const Cursor indexer = root.optional("indexer");
-      m.indexer.any() && !m.compressed.any() &&
+  if (m.indexer.any() && !m.compressed.any() &&
       (m.indexer.block > 0 ? m.latent.any() : m.latent.q_rank == 0 || !m.latent.any()))
-    (indexer.exists() ? indexer : root)
+    place_of(root, "", "indexer")
         .error("E0112",
                "an indexer's queries come from latent attention's narrow vector for queries, but of blocks of tokens "
                "from the token",
                "latent_attention with q_rank, or `block` without latent_attention, or no indexer");
-  if (const Cursor indexer = root.optional("indexer");
-      m.indexer.any() && (m.indexer.after >= m.layers || (m.indexer.after > 0 && m.indexer.every > 1)))
-    (indexer.exists() ? indexer : root)
+  if (m.indexer.any() && (m.indexer.after >= m.layers || (m.indexer.after > 0 && m.indexer.every > 1)))
+    place_of(root, "", "indexer")
         .error("E0112", "an indexer behind the first layers is in each of the others, of which there are some",
                "fewer layers in `after`, or every: 1");
   if (m.indexer.any() && m.indexer.heads * m.indexer.width > kMostWidth)
-    root.error("E0112",
+    place_of(root, "", "indexer")
+        .error("E0112",
                fmt::format("{} heads of width {} of an indexer are wider than {}", m.indexer.heads, m.indexer.width,
                            kMostWidth),
                "fewer, or narrower ones");
   const std::int64_t turning = m.latent.any() ? m.latent.rope : m.rotary_columns();
   if (m.indexer.any() && !m.compressed.any() && m.indexer.width < turning)
-    root.error("E0112", fmt::format("an indexer's heads of {} columns, of which {} rotate", m.indexer.width, turning),
+    place_of(root, "", "indexer")
+        .error("E0112", fmt::format("an indexer's heads of {} columns, of which {} rotate", m.indexer.width, turning),
                "width: that of the rotating columns, or more");
-  if (const Cursor indexer = root.optional("indexer"); m.indexer.any() && m.indexer.after == 0 && !m.indexer.chooses(0))
-    (indexer.exists() ? indexer : root)
+  if (m.indexer.any() && m.indexer.after == 0 && !m.indexer.chooses(0))
+    place_of(root, "", "indexer")
         .error("E0112", "the first layer has no layer before it whose choice it could read", "first: 1, or more");
   if (!m.latent.any()) return;
-  const Cursor at = root.optional("latent_attention");
   const auto needs = [&](bool holds, const std::string& message, const std::string& help) {
-    if (!holds) (at.exists() ? at : root).error("E0112", message, help);
+    if (!holds) place_of(root, "", "latent_attention").error("E0112", message, help);
   };
   needs(m.head_dim == m.latent.nope + m.latent.rope,
         fmt::format("heads are {} wide, but latent attention composes them of {} and {}", m.head_dim, m.latent.nope,

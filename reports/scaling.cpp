@@ -135,6 +135,7 @@ std::vector<std::string> series_heading(const cost::ScalingSeries& s) {
 Table sizes_table(const cost::ScalingSeries& series) {
   const bool weak = series.scaling == cost::Scaling::weak;
   const char* rate = series.samples ? "samples/s" : "tok/s";
+  const std::string each = each_of(series.device);
   Table table;
   const auto points = planned(series);
   const bool spread = std::any_of(points.begin(), points.end(), [](const auto* p) { return p->step_time_s; });
@@ -143,7 +144,7 @@ Table sizes_table(const cost::ScalingSeries& series) {
   table.columns.push_back({"step", Align::right});
   if (spread) table.columns.push_back({"4 of 5 runs", Align::right, 0, 7});
   table.columns.push_back({rate, Align::right, 0, 6});
-  table.columns.push_back({fmt::format("{}/GPU", rate), Align::right, 0, 2});
+  table.columns.push_back({fmt::format("{}/{}", rate, each), Align::right, 0, 2});
   table.columns.push_back({"MFU", Align::right, 0, 3});
   table.columns.push_back({"efficiency", Align::right});
   if (spread) table.columns.push_back({"in 4 of 5 runs", Align::right, 0, 8});
@@ -167,9 +168,9 @@ Table sizes_table(const cost::ScalingSeries& series) {
     push(split_in_letters(p->best->spec));
   }
   table.notes.push_back(
-      fmt::format("Efficiency: {}/GPU over that of the first row. Of added: throughput gained over devices added since "
+      fmt::format("Efficiency: {}/{} over that of the first row. Of added: throughput gained over devices added since "
                   "the row before.",
-                  rate));
+                  rate, each));
   for (const cost::ScalingPoint& point : series.points)
     if (!point.best) table.notes.push_back(fmt::format("{}: {}.", devices_text(point.devices), point.reason));
   return table;

@@ -80,6 +80,18 @@ std::string scaling_subtitle(const cost::ScalingStudy& study) {
   return out + ".";
 }
 
+namespace {
+
+/// "tok/s/GPU"; per device where series are of devices that are called differently.
+std::string rate_of_each(const cost::ScalingStudy& study) {
+  std::set<std::string> words;
+  for (const cost::ScalingSeries& series : study.series) words.insert(each_of(series.device));
+  const bool samples = !study.series.empty() && study.series.front().samples;
+  return fmt::format("{}/s/{}", samples ? "samples" : "tok", words.size() == 1 ? *words.begin() : "device");
+}
+
+}  // namespace
+
 Table side_by_side_table(const cost::ScalingStudy& study) {
   const auto any = [&](const auto& has) {
     return std::any_of(study.series.begin(), study.series.end(), [&](const cost::ScalingSeries& series) {
@@ -93,7 +105,7 @@ Table side_by_side_table(const cost::ScalingStudy& study) {
   Table table;
   // What a terminal leaves out first.
   enum Drop : int { kNever, kEfficiency, kPrice, kEnergy, kGrowth, kPlan };
-  table.columns = {{"", Align::left}, {"devices"}, {"step"}, {samples ? "samples/s/GPU" : "tok/s/GPU"}, {"MFU"}};
+  table.columns = {{"", Align::left}, {"devices"}, {"step"}, {rate_of_each(study)}, {"MFU"}};
   const auto add = [&](const char* head, Drop drop, Align align = Align::right) {
     table.columns.push_back({.head = head, .align = align, .drop = drop});
   };
@@ -132,8 +144,7 @@ Table throughput_table(const cost::ScalingStudy& study) {
   for (const cost::ScalingSeries& series : study.series)
     for (const cost::ScalingPoint& point : series.points) sizes.insert(point.devices);
   Table table;
-  const bool samples = !study.series.empty() && study.series.front().samples;
-  table.title = samples ? "samples/s/GPU by devices" : "tok/s/GPU by devices";
+  table.title = rate_of_each(study) + " by devices";
   table.columns = {{"", Align::left}};
   for (const int devices : sizes) table.columns.push_back({count_text(devices)});
   for (std::size_t i = 0; i < study.series.size(); ++i) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/units.h"
+#include "clusters/link_names.h"
 
 namespace orrery::reports {
 namespace {
@@ -17,7 +18,7 @@ using clusters::VertexKind;
 
 /// The replay's name for traffic on links of a kind.
 std::string link_name(const clusters::Cluster& cluster, LinkKind kind, VertexKind upper) {
-  if (kind != LinkKind::network) return clusters::name_of(kind);
+  if (kind != LinkKind::network) return clusters::name_on(cluster, kind);
   if (upper == VertexKind::spine) return "leaf-spine";
   return upper == VertexKind::core ? "spine-core" : cluster.inter.name;
 }

@@ -189,7 +189,8 @@ class Summary {
           t.time += seconds(m.time) * weight(*c);
           t.exposed += seconds(m.exposed) * weight(*c);
           t.contention += seconds(m.contention) * weight(*c);
-          t.bus_bytes += bytes * bus_factor(step, group ? group->size() : 2);
+          const double seen = collective ? pricing_.seen_share(step.collective, step.stream) : 1;
+          t.bus_bytes += seen * bytes * bus_factor(step, group ? group->size() : 2);
         }
     }
     for (const auto& [key, t] : rows) {

@@ -116,7 +116,8 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
 
 void add_model_flags(Flags flags, ModelOptions& o) {
   flags.option("MODEL", o.model, "Catalogue name, model YAML, or Hugging Face config.json or its folder").required();
-  flags.option("--sequence", o.sequence, "Tokens per sequence; default: the model's longest")
+  flags.option("--sequence", o.sequence, "Tokens per sequence, 2k is 2,048; default: the model's longest")
+      .length()
       .range(std::int64_t{1}, std::int64_t{1} << 32)
       .value("N");
 }

@@ -38,11 +38,11 @@ base::Result<sim::Library> load_library(const Catalog& catalog, const std::vecto
 }
 
 base::Result<std::vector<sim::Row>> load_rows(const Catalog& catalog, const std::vector<std::string>& files,
-                                              sim::Origin origin) {
+                                              sim::Origin origin, base::Diagnostics* warnings) {
   std::vector<sim::Row> rows;
   base::Diagnostics found;
   const auto add = [&](const std::string& text, const std::string& name) {
-    auto parsed = sim::parse_rows(text, name, origin);
+    auto parsed = sim::parse_rows(text, name, origin, warnings);
     base::Diagnostics other = parsed ? base::Diagnostics() : wrong_kind(text, name, InputKind::rows);
     if (!other.empty())
       found.insert(found.end(), other.begin(), other.end());

@@ -17,8 +17,10 @@ namespace orrery::apps {
                                                       const std::vector<std::string>& calibrations,
                                                       const std::string& stack, const std::string& cluster);
 
-/// Rows of these files, with all errors at once; without files, the rows that come with the project.
+/// Rows of these files, with all errors at once; without files, the rows that come with the project. `warnings`: what
+/// of one's own rows is not read.
 [[nodiscard]] base::Result<std::vector<sim::Row>> load_rows(const Catalog& catalog,
-                                                            const std::vector<std::string>& files, sim::Origin origin);
+                                                            const std::vector<std::string>& files, sim::Origin origin,
+                                                            base::Diagnostics* warnings = nullptr);
 
 }  // namespace orrery::apps

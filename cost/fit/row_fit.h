@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "cost/parameters/stack.h"
 #include "cost/parameters/validation.h"
 
@@ -25,6 +26,7 @@ struct RowFit {
   ErrorSummary left_one_out;          ///< each run predicted without itself
   ErrorSummary memory_before, memory_after;
   std::vector<TeachingRun> teaching;  ///< the runs that would teach most, best first
+  base::Diagnostics warnings;         ///< V07: devices of which others' numbers are taken
 };
 
 }  // namespace orrery::cost

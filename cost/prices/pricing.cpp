@@ -131,15 +131,21 @@ struct Pricing::Memo {
   [[nodiscard]] Alone as_run(plan::CollectiveKind kind, plan::Stream stream, Alone best, int beyond) const {
     if (!rates.gpu) return best;
     best.latency.value *= latency_share;
-    const bool data = stream == plan::Stream::data, exchange = stream == plan::Stream::exchange;
+    const bool data = stream == plan::Stream::data;
+    if (!data && kind != plan::CollectiveKind::ring_shift) best.latency.value += tensor_hop_time * beyond;
+    if (data && kind == plan::CollectiveKind::all_gather) best.latency.value *= gather_messages;
+    best.stretch = stretch(kind, stream);
+    best.transfer.value *= best.stretch;
+    return best;
+  }
+  /// The stack's transfer over the library's.
+  [[nodiscard]] double stretch(plan::CollectiveKind kind, plan::Stream stream) const {
+    const bool exchange = stream == plan::Stream::exchange;
     // Sums of rows of tables, and their gradients, are no all-to-all: the library's own rate.
     const bool sums =
         exchange && (kind == plan::CollectiveKind::reduce_scatter || kind == plan::CollectiveKind::all_gather);
-    if (!data && kind != plan::CollectiveKind::ring_shift) best.latency.value += tensor_hop_time * beyond;
-    if (data && kind == plan::CollectiveKind::all_gather) best.latency.value *= gather_messages;
-    best.stretch = data ? 1 / data_share : sums ? 1 : exchange ? 1 / exchange_share : 1 - tensor_hidden;
-    best.transfer.value *= best.stretch;
-    return best;
+    if (!rates.gpu || sums) return 1;
+    return stream == plan::Stream::data ? 1 / data_share : exchange ? 1 / exchange_share : 1 - tensor_hidden;
   }
   [[nodiscard]] double host_time(std::span<const models::Op> issued) const;
   /// Extra calls that an operator stands for: a router and its exchange, latent attention, an adapter.
@@ -381,6 +387,10 @@ Seconds Pricing::on_host_time(std::span<const models::Op> ops) const {
   double time = memo_->dispatch_overhead;
   for (const models::Op& op : ops) time += host_op_time(host(), op);
   return Seconds{time};
+}
+
+double Pricing::seen_share(plan::CollectiveKind kind, plan::Stream stream) const {
+  return std::min(1.0, memo_->stretch(kind, stream));
 }
 
 double Pricing::jitter() const {

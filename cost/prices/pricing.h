@@ -104,6 +104,9 @@ class Pricing {
   [[nodiscard]] Alone collective_alone(plan::CollectiveKind kind, base::Bytes message, const clusters::GroupSpan& span,
                                        int ranks, plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] Alone send_alone(base::Bytes message, const clusters::GroupSpan& span) const;
+  /// Share of a collective's bytes whose transfer takes time: the others are hidden behind products of chunks
+  /// (stack.tensor_hidden), or are not sent (stack.data_share above 1: fewer bits). A bandwidth counts these alone.
+  [[nodiscard]] double seen_share(plan::CollectiveKind kind, plan::Stream stream) const;
 
   /// Ranks wait for the slowest when they meet: on a cluster of several ranks, every op takes longer by this share.
   [[nodiscard]] double jitter() const;

@@ -79,30 +79,32 @@ std::string usual_stack(const clusters::Cluster& cluster, const models::Model& m
   return device.architecture == Architecture::volta ? "megatron-2021" : "megatron-core";
 }
 
-std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec) {
+std::vector<Lacking> beyond(const Stacks& stacks, const plan::PlanSpec& spec) {
   const Stack& named = stacks.named();
   const Capabilities& can = named.can;
-  std::vector<std::string> out;
+  std::vector<Lacking> out;
   const auto stage = static_cast<std::size_t>(std::max(0, spec.states.zero_stage));
   const bool stood_for = stage < named.by_zero.size() && !named.by_zero.at(stage).empty();
   const bool alone = has(can.zero_stages, spec.states.zero_stage);
   const bool piped = has(can.pipelined_zero_stages, spec.states.zero_stage);
   const bool in_pipeline = spec.mesh.pipeline > 1;
   if (!stood_for && !alone && !(in_pipeline && piped))
-    out.push_back(fmt::format("ZeRO {}", spec.states.zero_stage));
+    out.push_back({fmt::format("ZeRO {}", spec.states.zero_stage), "zero_stage"});
   else if (in_pipeline && alone && !piped)
-    out.push_back(fmt::format("ZeRO {} in a pipeline", spec.states.zero_stage));
-  const auto add = [&](bool lacks, const char* what) {
-    if (lacks) out.emplace_back(what);
+    out.push_back({fmt::format("ZeRO {} in a pipeline", spec.states.zero_stage), "zero_stage"});
+  const auto add = [&](bool lacks, const char* what, const char* key) {
+    if (lacks) out.push_back({what, key});
   };
-  add(spec.mesh.tensor > 1 && !can.tensor, "tensor parallelism");
-  add(spec.mesh.pipeline > 1 && !can.pipeline, "pipelines");
-  add(spec.stages.virtual_stages > 1 && !can.virtual_stages, "interleaved stages");
-  add(spec.mesh.context > 1 && !can.context, "context parallelism");
-  add(spec.mesh.expert > 1 && !can.expert, "expert parallelism");
-  add(spec.mesh.sequence_parallel && !can.sequence_parallel, "sequence parallelism");
-  add(spec.recomputation.partition_checkpoints && !can.partition_checkpoints, "partitioned checkpoints");
-  add(spec.recomputation.layers.has_value() && !can.recompute_layers, "recomputation of some blocks");
+  add(spec.mesh.tensor > 1 && !can.tensor, "tensor parallelism", "tensor");
+  add(spec.mesh.pipeline > 1 && !can.pipeline, "pipelines", "pipeline");
+  add(spec.stages.virtual_stages > 1 && !can.virtual_stages, "interleaved stages", "virtual_stages");
+  add(spec.mesh.context > 1 && !can.context, "context parallelism", "context");
+  add(spec.mesh.expert > 1 && !can.expert, "expert parallelism", "expert");
+  add(spec.mesh.sequence_parallel && !can.sequence_parallel, "sequence parallelism", "sequence_parallel");
+  add(spec.recomputation.partition_checkpoints && !can.partition_checkpoints, "partitioned checkpoints",
+      "partition_checkpoints");
+  add(spec.recomputation.layers.has_value() && !can.recompute_layers, "recomputation of some blocks",
+      "recompute_layers");
   return out;
 }
 

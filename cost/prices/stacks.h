@@ -73,8 +73,14 @@ class Prices {
 [[nodiscard]] std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model,
                                       const std::vector<plan::Order>& orders = {});
 
-/// Features of a plan that the software does not support, in words ("ZeRO 3", "sequence parallelism"); such a plan is
-/// priced as if the software supported them. Empty if another stack replaces it.
-[[nodiscard]] std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec);
+/// A feature that software lacks, in words ("ZeRO 3", "sequence parallelism"), and the key of `plan` that asks for it.
+struct Lacking {
+  std::string what;
+  const char* key;
+  bool operator==(const Lacking&) const = default;
+};
+/// Features of a plan that the software does not support; such a plan is priced as if the software supported them.
+/// Empty if another stack replaces it.
+[[nodiscard]] std::vector<Lacking> beyond(const Stacks& stacks, const plan::PlanSpec& spec);
 
 }  // namespace orrery::cost

@@ -11,6 +11,7 @@
 
 #include "models/layers/mixers.h"
 #include "models/limits.h"
+#include "models/synonyms.h"
 
 namespace orrery::models {
 
@@ -65,8 +66,7 @@ std::vector<BlockParts> read_pattern(const Cursor& at) {
 
 void check_pattern(const Cursor& root, const Model& m) {
   const auto needs = [&](const char* key, bool holds, const std::string& message, const std::string& help) {
-    const Cursor at = root.optional(key);
-    if (!holds) (at.exists() ? at : root).error("E0112", message, help);
+    if (!holds) place_of(root, "", key).error("E0112", message, help);
   };
   const auto has = [&](auto&& holds) { return m.blocks_with(m.layers, holds) > 0; };
   const std::vector<const MixerTraits*> present = mixers_of(m);

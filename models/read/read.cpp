@@ -20,6 +20,7 @@
 #include "models/read/hugging_face.h"
 #include "models/read/mixers_text.h"
 #include "models/read/recommender_read.h"
+#include "models/synonyms.h"
 
 namespace orrery::models {
 namespace {
@@ -52,6 +53,12 @@ Enum choose(const Cursor& at, const std::vector<std::string>& words, Enum fallba
   return static_cast<Enum>(at.choice(words, static_cast<int>(fallback)));
 }
 
+template <class Enum>
+Enum choose_by_word(const Cursor& at, const char* key, const std::vector<std::string>& words, Enum fallback) {
+  const Cursor value = at.optional(key);
+  return is_other_word(value, key) ? fallback : choose(value, words, fallback);
+}
+
 // What distinguishes families where a file is silent.
 Model defaults_of(Family family) {
   Model m;
@@ -61,44 +68,43 @@ Model defaults_of(Family family) {
 }
 
 // Relations between numbers that are each fine alone. Not checked for files with other errors.
-void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Model& m) {
-  const auto report = [&](const Cursor& at, std::string message, std::string help) {
-    (at.exists() ? at : root).error("E0112", std::move(message), std::move(help));
+void check(const Cursor& root, Model& m) {
+  const auto report = [&](const char* key, std::string message, std::string help) {
+    place_of(root, "", key).error("E0112", std::move(message), std::move(help));
   };
   if (m.head_dim == 0 && m.latent.any()) m.head_dim = m.latent.nope + m.latent.rope;
   if (m.head_dim == 0 && m.hidden % m.heads != 0) {
-    report(heads, fmt::format("hidden {} does not divide by {} heads", m.hidden, m.heads),
+    report("heads", fmt::format("hidden {} does not divide by {} heads", m.hidden, m.heads),
            "give head_dim, or another number of heads");
   } else if (m.head_dim == 0) {
     m.head_dim = m.hidden / m.heads;
   }
   if (m.heads % m.kv_heads != 0) {
-    report(kv_heads, fmt::format("{} heads do not divide by {} key/value heads", m.heads, m.kv_heads), "");
+    report("kv_heads", fmt::format("{} heads do not divide by {} key/value heads", m.heads, m.kv_heads), "");
   }
   if (std::max(m.heads, m.window_heads) * std::max(m.head_dim, m.window_head_dim) > kMostWidth) {
-    report(heads, fmt::format("{} heads of width {} are wider than {}", m.heads, m.head_dim, kMostWidth), "");
+    report("heads", fmt::format("{} heads of width {} are wider than {}", m.heads, m.head_dim, kMostWidth), "");
   }
-  const Cursor masked = root.optional("masked_fraction"), next = root.optional("next_sentence");
   if (m.masked_fraction > 0 && (m.causal || m.pre_norm)) {
-    report(masked,
+    report("masked_fraction",
            "masked tokens are predicted from both sides by BERT's head, which a causal model, or one that normalises "
            "first, does not have",
            "use causal: false and pre_norm: false, or masked_fraction: 0");
   }
   if (m.next_sentence && m.masked_fraction <= 0) {
-    report(next, "next_sentence needs masked tokens, but there are none",
+    report("next_sentence", "next_sentence needs masked tokens, but there are none",
            "use masked_fraction: 0.15, or next_sentence: false");
   }
   const auto pairs = [](std::int64_t columns) { return columns % 2 == 0 && columns >= 2; };
   if (m.positions == Positions::rope && !(pairs(m.rotary_columns()) && pairs(m.rotary_columns(true)))) {
-    report(heads,
+    report("heads",
            m.rotary_share < 1 ? fmt::format("rotary positions rotate pairs, but {} of {} columns of a head are {}",
                                             m.rotary_share, m.head_dim, m.rotary_columns())
                               : fmt::format("rotary positions need an even head width, found {}", m.head_dim),
            "");
   }
   const auto needs = [&](const char* key, bool holds, const std::string& message, const std::string& help) {
-    if (!holds) report(root.optional(key), message, help);
+    if (!holds) report(key, message, help);
   };
   needs("further_prediction", !m.further.any() || (m.causal && m.pre_norm && !m.lora.any()),
         "a module that predicts further needs a causal model whose norms come first, without adapters",
@@ -191,7 +197,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   const auto of_each_pair = [&](const std::vector<double>& all) { return std::ssize(all) == turned / 2; };
   const RopeScaling& s = m.rope_scaling;
   if (s.kind == RopeKind::longrope && !(of_each_pair(s.divisors) && of_each_pair(s.long_divisors)))
-    report(root.optional("rope_scaling"),
+    report("rope_scaling",
            fmt::format("{} and {} divisors for the {} pairs of a head that rotate", s.divisors.size(),
                        s.long_divisors.size(), turned / 2),
            "one for each pair, in both lists");
@@ -249,29 +255,31 @@ Model read_own(const Cursor& at, const std::string& name) {
     read_recommender(at, m);
     return m;
   }
-  m.layers = at.at("layers").integer(1, kMostLayers, 1);
-  m.hidden = at.at("hidden").integer(1, kMostWidth, 1);
+  name_keys(at, "");
+  m.layers = needed(at, "", "layers").integer(1, kMostLayers, 1);
+  m.hidden = needed(at, "", "hidden").integer(1, kMostWidth, 1);
   if (const Cursor ssm = at.optional("state_space"); ssm.exists()) m.ssm = read_state_space(ssm);
   m.conv_taps = at.optional("conv_taps").integer(0, kMostWidth, 0);
   if (const Cursor pattern = at.optional("pattern"); pattern.exists()) m.pattern = read_pattern(pattern);
   // Without attention, heads are the state spaces'.
   const auto of_heads = [](const BlockParts& one) { return attends(one); };
   const bool none = m.blocks_with(m.layers, of_heads) == 0 && m.ssm.any();
-  m.heads = (none ? at.optional("heads") : at.at("heads")).integer(1, kMostWidth, none ? m.ssm.heads : 1);
+  m.heads = (none ? at.optional("heads") : needed(at, "", "heads")).integer(1, kMostWidth, none ? m.ssm.heads : 1);
   m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);
   m.head_dim = at.optional("head_dim").integer(1, kMostWidth, none ? m.ssm.width : 0);
   m.value_dim = at.optional("value_dim").integer(1, kMostWidth, 0);
   // A gated MLP's width has no usual multiple of hidden to default to.
   const bool feeds = m.blocks_with(m.layers, [](const BlockParts& one) { return one.feed == Feed::mlp; }) > 0;
-  const Cursor ffn = traits_of(m.activation).gated && feeds ? at.at("ffn_hidden") : at.optional("ffn_hidden");
+  const bool gated = traits_of(m.activation).gated && feeds;
+  const Cursor ffn = gated ? needed(at, "", "ffn_hidden") : at.optional("ffn_hidden");
   m.ffn_hidden = ffn.integer(1, kMostWidth, 4 * m.hidden);
-  m.vocab = at.at("vocab").integer(1, kMostVocab, 1);
-  m.max_sequence = at.at("max_sequence").integer(1, kMostSequence, 1);
+  m.vocab = needed(at, "", "vocab").integer(1, kMostVocab, 1);
+  m.max_sequence = needed(at, "", "max_sequence").integer(1, kMostSequence, 1);
   m.token_types = at.optional("token_types").integer(0, kMostWidth, m.token_types);
-  m.normalisation = choose(at.optional("normalisation"), kNormalisations, m.normalisation);
-  m.activation = choose(at.optional("activation"), activation_names(), m.activation);
+  m.normalisation = choose_by_word(at, "normalisation", kNormalisations, m.normalisation);
+  m.activation = choose_by_word(at, "activation", activation_names(), m.activation);
   m.gelu = choose(at.optional("gelu"), kGelus, m.gelu);
-  m.positions = choose(at.optional("positions"), kPositions, m.positions);
+  m.positions = choose_by_word(at, "positions", kPositions, m.positions);
   m.causal = at.optional("causal").boolean(m.causal);
   m.pre_norm = at.optional("pre_norm").boolean(m.pre_norm);
   m.bias = at.optional("bias").boolean(m.bias);
@@ -356,7 +364,7 @@ Model read_own(const Cursor& at, const std::string& name) {
     m.shared_keys.layers = shared.at("layers").integer(1, kMostLayers, 1);
     m.shared_keys.widens = shared.optional("widens").boolean(false);
   }
-  const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
+  const Cursor experts = traits_of(m.family).mixture ? needed(at, "", "experts") : at.optional("experts");
   if (experts.exists()) m.experts = read_experts(experts, m);
   if (const Cursor further = at.optional("further_prediction"); further.exists()) {
     m.further.modules = further.at("modules").integer(0, 1, 1);
@@ -373,9 +381,7 @@ Model read_any(const Cursor& at, const std::string& name) {
   Model m = theirs ? read_hugging_face(at, name) : read_own(at, name);
   // Relations between numbers that could not be read would be about our fallbacks.
   if (at.findings().failed() || failed_before || m.recommender) return m;
-  const Cursor heads = theirs ? at : at.optional("heads");
-  const Cursor kv_heads = theirs ? at : at.optional("kv_heads");
-  check(at, heads, kv_heads, m);
+  check(at, m);
   return m;
 }
 

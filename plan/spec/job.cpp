@@ -395,6 +395,18 @@ void check_software(const Cursor& at, const Job& job) {
                "leave one of the two out");
 }
 
+/// Tokens of a sequence. "4k" is how others write them.
+std::int64_t length_in(const Cursor& at) {
+  const std::string said = at.scalar_text();
+  const bool in_words = said.size() > 1 && said.size() < 8 && (said.back() == 'k' || said.back() == 'K') &&
+                        said.find_first_not_of("0123456789") == said.size() - 1;
+  if (!in_words) return at.integer(1, kMostSequence, 0);
+  at.error("E0105", fmt::format("`sequence` is a number of tokens in digits, found {}", base::quoted(said)),
+           fmt::format("`sequence: {}`: in lengths of sequences a k is 1,024", 1024 * std::stoll(said)));
+  at.ignore();
+  return 0;
+}
+
 Job read_keys(const Cursor& at) {
   Job job;
   name_keys(at, "");
@@ -403,7 +415,7 @@ Job read_keys(const Cursor& at) {
   job.devices = static_cast<int>(at.optional("devices").integer(1, kMostDevices, 0));
   const Cursor batch = at.at("batch");
   job.batch = sequences_in(batch);
-  job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
+  job.sequence = length_in(at.optional("sequence"));
   check_tokens(batch, job.batch, job.sequence);
   const Cursor precision = at.optional("precision");
   if (!is_other_word(precision, "precision")) job.precision = choose_precision(precision, job.precision);

@@ -5,15 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
+
+#include "base/other_words.h"
 
 namespace orrery::plan {
 namespace {
 
-struct Key {
-  const char *map, *other, *ours;
-};
-constexpr Key kKeys[] = {
+constexpr base::OtherKey kKeys[] = {
     {"", "gpus", "devices"},
     {"", "num_gpus", "devices"},
     {"", "n_gpus", "devices"},
@@ -97,10 +95,7 @@ constexpr Key kKeys[] = {
     {"optimizer", "type", "name"},
 };
 
-struct Value {
-  const char *key, *other, *ours;  ///< `other` in lower case
-};
-constexpr Value kValues[] = {
+constexpr base::OtherValue kValues[] = {
     {"precision", "float32", "fp32"},
     {"precision", "float", "fp32"},
     {"precision", "single", "fp32"},
@@ -127,16 +122,6 @@ constexpr Value kValues[] = {
     {"recompute", "attention", "selective"},
 };
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
-  return text;
-}
-
 /// `{training: {optimizer: {learning_rate: 1e-4}}}`, without the outer braces.
 std::string nested(std::string_view path, std::string inner) {
   while (!path.empty()) {
@@ -150,8 +135,8 @@ std::string nested(std::string_view path, std::string inner) {
 
 /// Reports other tools' words for keys of `plan:` that stand at the top of a job.
 void name_keys_of_plan(const base::Cursor& job) {
-  for (const Key& one : kKeys)
-    for (const std::string& key : {std::string(one.other), upper(one.other)})
+  for (const base::OtherKey& one : kKeys)
+    for (const std::string& key : base::spellings(one.other))
       if (one.map == std::string("plan") && job.has(key)) {
         const std::string_view ours = one.ours;
         const std::string value = ours.find(':') == ours.npos ? ": " + job.optional(key).scalar_text() : std::string();
@@ -162,12 +147,8 @@ void name_keys_of_plan(const base::Cursor& job) {
 }  // namespace
 
 void name_keys(const base::Cursor& map, const std::string& name) {
-  if (!map.is_map()) return;
-  if (name.empty()) name_keys_of_plan(map);
-  for (const Key& one : kKeys)
-    for (const std::string& key : {std::string(one.other), upper(one.other)}) {
-      if (name == one.map) map.refuse(key, fmt::format("here it is called `{}`", one.ours));
-    }
+  if (map.is_map() && name.empty()) name_keys_of_plan(map);
+  base::refuse_other_keys(map, name, kKeys);
 }
 
 void name_misplaced(const base::Cursor& map, const std::vector<base::Document>& known) {
@@ -194,15 +175,7 @@ void name_misplaced(const base::Cursor& map, const std::vector<base::Document>& 
 }
 
 bool is_other_word(const base::Cursor& value, const std::string& key) {
-  if (!value.is_scalar()) return false;
-  const std::string said = value.scalar_text();
-  for (const Value& one : kValues) {
-    if (key != one.key || lower(said) != one.other) continue;
-    value.error("E0106", fmt::format("`{}` has no value {}", value.path(), base::quoted(said)),
-                fmt::format("here it is called `{}`", one.ours));
-    return true;
-  }
-  return false;
+  return base::is_other_value(value, key, kValues);
 }
 
 }  // namespace orrery::plan

@@ -21,13 +21,13 @@ void check_zero(Handover& h) {
   const plan::PlanSpec& s = h.spec();
   const int stage = s.mesh.replicas() > 1 ? s.states.zero_stage : 0;
   if (s.offload.optimizer != Space::device) {
-    h.needs(stage >= 1, "an optimizer on the host without ZeRO", "`zero_stage: 1`, 2 or 3");
-    h.needs(s.offload.optimizer == Space::host || stage == 3, "an optimizer on drives without ZeRO 3",
-            "`zero_stage: 3`, or `offload: {optimizer: host}`");
+    h.needs("plan.zero_stage", stage >= 1, "an optimizer on the host without ZeRO", "`zero_stage: 1`, 2 or 3");
+    h.needs("plan.offload.optimizer", s.offload.optimizer == Space::host || stage == 3,
+            "an optimizer on drives without ZeRO 3", "`zero_stage: 3`, or `offload: {optimizer: host}`");
   }
-  h.needs(s.offload.parameters == Space::device || stage == 3, "parameters outside the device without ZeRO 3",
-          "`zero_stage: 3`");
-  h.needs(stage < 1 || s.sub_groups() == 1 || stage == 3, "ZeRO within sub-groups below stage 3",
+  h.needs("plan.offload.parameters", s.offload.parameters == Space::device || stage == 3,
+          "parameters outside the device without ZeRO 3", "`zero_stage: 3`");
+  h.needs("plan.zero_group", stage < 1 || s.sub_groups() == 1 || stage == 3, "ZeRO within sub-groups below stage 3",
           "`zero_stage: 3` (MiCS), or leave `zero_group` out");
   h.note(s.offload.optimizer == Space::nvme || s.offload.parameters == Space::nvme,
          "/local_nvme stands for the folder of the node's drives", "change `nvme_path`");
@@ -36,11 +36,13 @@ void check_zero(Handover& h) {
 void check_training(Handover& h) {
   const plan::Training& t = h.training();
   const plan::PlanSpec& s = h.spec();
-  h.needs(t.schedule.decay != plan::Decay::linear || t.schedule.minimum == 0, "a linear decay to more than zero",
+  h.needs("job.training.learning_rate_schedule.minimum",
+          t.schedule.decay != plan::Decay::linear || t.schedule.minimum == 0, "a linear decay to more than zero",
           "`minimum: 0`, or cosine");
-  h.needs(t.schedule.decay != plan::Decay::inverse_square_root && t.schedule.decay != plan::Decay::wsd,
+  h.needs("job.training.learning_rate_schedule.decay",
+          t.schedule.decay != plan::Decay::inverse_square_root && t.schedule.decay != plan::Decay::wsd,
           "this decay of the learning rate", "constant, linear or cosine; or a scheduler in your own code");
-  h.needs(s.numerics.precision != DType::fp8 && s.numerics.precision != DType::fp4,
+  h.needs("plan.precision", s.numerics.precision != DType::fp8 && s.numerics.precision != DType::fp4,
           "products in fp8 or fp4 in its configuration", "`precision: bf16`; TransformerEngine in the model's code");
   const double power = std::log2(t.loss_scaling.initial);
   h.note(s.numerics.precision == DType::fp16 && (power != std::floor(power) || t.loss_scaling.factor != 2),
@@ -61,17 +63,19 @@ void put(Json& into, const std::string& key, const nlohmann::json& value) {
 
 base::Result<Settings> deepspeed_settings(Handover h) {
   const plan::PlanSpec& s = h.spec();
-  h.needs(s.mesh.expert == 1, "expert parallelism: it belongs to the model's code (deepspeed.moe.layer.MoE)",
+  h.needs("plan.expert", s.mesh.expert == 1,
+          "expert parallelism: it belongs to the model's code (deepspeed.moe.layer.MoE)",
           "`expert: 1`, or export to megatron");
-  h.needs(s.mesh.tensor == 1 && s.mesh.context == 1, "tensor and context parallelism: they belong to the model's code",
+  h.needs("plan.tensor", s.mesh.tensor == 1 && s.mesh.context == 1,
+          "tensor and context parallelism: they belong to the model's code",
           "`tensor: 1, context: 1`, or export for Megatron-LM");
-  h.needs(s.mesh.pipeline == 1, "pipelines: they belong to the model's code (PipelineModule)",
+  h.needs("plan.pipeline", s.mesh.pipeline == 1, "pipelines: they belong to the model's code (PipelineModule)",
           "`pipeline: 1`, or export for Megatron-LM");
   check_training(h);
   check_zero(h);
   const bool checkpoints = s.recomputation.what == plan::Recompute::full;
-  h.needs(s.offload.activations == Space::device || checkpoints, "offloaded activations that are not checkpoints",
-          "use `recompute: full` with it");
+  h.needs("plan.offload.activations", s.offload.activations == Space::device || checkpoints,
+          "offloaded activations that are not checkpoints", "use `recompute: full` with it");
   h.note(checkpoints,
          !s.recomputation.layers
              ? std::string("the model's code decides what is recomputed; in this plan: every block")

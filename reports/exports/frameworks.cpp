@@ -22,14 +22,11 @@ models::Dropout Handover::dropout() const {
   return training().dropout.value_or(model().dropout);
 }
 
-void Handover::needs(bool can, const std::string& what, const std::string& help) {
+void Handover::needs(const char* key, bool can, const std::string& what, const std::string& help) {
   if (can) return;
-  errors.push_back({base::Severity::error,
-                    "E0631",
-                    {path, 1, 1, 1},
-                    fmt::format("{} cannot express {}", framework, what),
-                    help,
-                    {}});
+  base::Diagnostic error{
+      base::Severity::error, "E0631", {path, 1, 1, 1}, fmt::format("{} cannot express {}", framework, what), help, {}};
+  errors.push_back(placed ? placed(key, std::move(error)) : std::move(error));
 }
 
 void Handover::note(bool differs, const std::string& what, const std::string& help) {
@@ -39,25 +36,29 @@ void Handover::note(bool differs, const std::string& what, const std::string& he
 
 void Handover::check_common(std::string_view optimizer) {
   const plan::PlanSpec& s = spec();
-  needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
-  needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and set it in the framework itself");
-  needs(!s.states.has_server(), "a parameter server", "leave `staleness` out");
+  needs("model.family", !model().recommender, "recommendation models",
+        "torchrec and HugeCTR have planners of their own");
+  needs("job.training.lora", !model().lora.any(), "low-rank adapters",
+        "leave `training: {lora}` out, and set it in the framework itself");
+  needs("plan.staleness", !s.states.has_server(), "a parameter server", "leave `staleness` out");
   for (const auto& [key, value] : plan::unwritten_words(table, file, plan))
     note(true, fmt::format("`software: {{{}: {}}}` is not among these settings", key, value),
          "set it there by hand, if it is not the default");
-  needs(!s.stages.asynchronous() && !s.stages.splits_backward(),
+  needs("plan.schedule", !s.stages.asynchronous() && !s.stages.splits_backward(),
         fmt::format("the order {}", plan::name_of(s.stages.order)), "`schedule: 1f1b`");
-  needs(s.numerics.precision != models::DType::tf32, "products in tf32", "`precision: bf16`, or set it in PyTorch");
-  needs(s.numerics.rounding == plan::Rounding::nearest, "stochastic rounding of parameters", "`rounding: nearest`");
-  needs(s.numerics.loss_chunks == 1, "the loss in chunks of rows", "`loss_chunks: 1`");
-  needs(s.compression.activations == plan::ActivationEncoding::none, "encoded activations",
-        "`compression: {activations: none}`");
-  needs(!s.low_rank() && !s.exchanges_by_node(), "this compression of gradients",
+  needs("plan.precision", s.numerics.precision != models::DType::tf32, "products in tf32",
+        "`precision: bf16`, or set it in PyTorch");
+  needs("plan.rounding", s.numerics.rounding == plan::Rounding::nearest, "stochastic rounding of parameters",
+        "`rounding: nearest`");
+  needs("plan.loss_chunks", s.numerics.loss_chunks == 1, "the loss in chunks of rows", "`loss_chunks: 1`");
+  needs("plan.compression.activations", s.compression.activations == plan::ActivationEncoding::none,
+        "encoded activations", "`compression: {activations: none}`");
+  needs("plan.compression.gradients", !s.low_rank() && !s.exchanges_by_node(), "this compression of gradients",
         "`compression: {gradients: none}`, or bf16 without groups");
   note(!training().initial_weights.empty(), "the run begins with the framework's own initial weights",
        "convert `initial_weights` with the framework's tools");
   const bool looks_ahead = plan::traits_of(training().optimizer.kind).keys.nesterov && training().optimizer.nesterov;
-  needs(!optimizer.empty() && !looks_ahead,
+  needs("job.training.optimizer.name", !optimizer.empty() && !looks_ahead,
         fmt::format("the optimizer {}{}", plan::name_of(training().optimizer.kind),
                     training().optimizer.nesterov ? " with Nesterov's momentum" : ""),
         "adamw, or sgd");
@@ -69,24 +70,24 @@ base::Result<Settings> Handover::give(std::string text) {
 }
 
 base::Result<Settings> settings_for(Framework framework, const plan::PlanFile& file, const plan::Plan& plan,
-                                    const std::string& path) {
+                                    const std::string& path, const Placing& placed) {
   const plan::OptimizerKind kind = file.job.training.optimizer.kind;
   const plan::OptimizerTraits& optimizer = plan::traits_of(kind);
   const bool adam = kind == plan::OptimizerKind::adamw || kind == plan::OptimizerKind::adam;
   switch (framework) {
     case Framework::megatron: {
-      Handover handover{file, plan, path, "Megatron-LM", plan::megatron_settings_table()};
+      Handover handover{file, plan, path, "Megatron-LM", plan::megatron_settings_table(), placed};
       handover.check_common(optimizer.megatron);
       return megatron_settings(std::move(handover));
     }
     case Framework::deepspeed: {
-      Handover handover{file, plan, path, "DeepSpeed", plan::deepspeed_settings_table()};
+      Handover handover{file, plan, path, "DeepSpeed", plan::deepspeed_settings_table(), placed};
       handover.check_common(optimizer.deepspeed);
       return deepspeed_settings(std::move(handover));
     }
     case Framework::torchtitan: break;
   }
-  Handover handover{file, plan, path, "torchtitan", plan::torchtitan_settings_table()};
+  Handover handover{file, plan, path, "torchtitan", plan::torchtitan_settings_table(), placed};
   handover.check_common(adam ? optimizer.name : "");
   return torchtitan_settings(std::move(handover));
 }

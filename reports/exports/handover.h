@@ -15,6 +15,7 @@ struct Handover {
   const std::string& path;
   const char* framework;  ///< as its users write it
   std::span<const plan::Setting> table;
+  const Placing& placed;
   base::Diagnostics errors = {}, warnings = {};
 
   [[nodiscard]] const plan::PlanSpec& spec() const { return plan.spec(); }
@@ -22,8 +23,8 @@ struct Handover {
   [[nodiscard]] const plan::Training& training() const { return file.job.training; }
   /// The run's dropout: the job's, else the model's.
   [[nodiscard]] models::Dropout dropout() const;
-  /// An error unless `can`: the framework cannot express `what`.
-  void needs(bool can, const std::string& what, const std::string& help);
+  /// An error unless `can`: the framework cannot express `what`, which the plan file's key ("plan.schedule") says.
+  void needs(const char* key, bool can, const std::string& what, const std::string& help);
   /// A warning if `differs`.
   void note(bool differs, const std::string& what, const std::string& help = {});
   /// What no framework supports: asynchrony, splits of the backward pass, encodings, drives. `optimizer`: its name

@@ -60,17 +60,18 @@ void check_experts(Handover& h) {
   const models::Experts& e = h.model().experts;
   if (!e.any()) return;
   const bool one = e.chosen == 1, sigmoid = e.scores == Scores::sigmoid;
-  h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
+  h.needs("model.experts", !e.router_bias && !e.expert_bias, "biases of routers and experts",
           "experts without biases, or gpt-oss's own recipe");
-  h.needs(e.scores != Scores::sparse_mixer && e.scores != Scores::sqrt_softplus && e.hashed == 0 && e.limit == 0,
+  h.needs("model.experts.scores",
+          e.scores != Scores::sparse_mixer && e.scores != Scores::sqrt_softplus && e.hashed == 0 && e.limit == 0,
           "routers that draw their experts, score them by roots of softplus or choose them by ids, and limited experts",
           "`scores: softmax_chosen`");
-  h.needs(e.narrow == 0, "experts that work on narrower copies of tokens", "`narrow: 0`");
-  h.needs(!h.spec().tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
-  h.needs(!sigmoid || e.normalised || one, "weights from sigmoids that are not divided by their sum",
-          "`normalised: true`");
-  h.needs(!one || (!e.normalised && e.scores != Scores::softmax_chosen), "a weight of 1 for a token's one expert",
-          "`normalised: false`");
+  h.needs("model.experts.narrow", e.narrow == 0, "experts that work on narrower copies of tokens", "`narrow: 0`");
+  h.needs("plan.tokens", !h.spec().tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
+  h.needs("model.experts.normalised", !sigmoid || e.normalised || one,
+          "weights from sigmoids that are not divided by their sum", "`normalised: true`");
+  h.needs("model.experts.normalised", !one || (!e.normalised && e.scores != Scores::softmax_chosen),
+          "a weight of 1 for a token's one expert", "`normalised: false`");
   // There, a group's score is the sum of its best experts, as many as a token takes from each group.
   h.note(e.groups > 1 && e.chosen / e.groups_chosen != (e.groups_by_two ? 2 : 1),
          "it chooses groups of experts by other sums");
@@ -85,21 +86,23 @@ void check_rope_scaling(Handover& h) {
   switch (s.kind) {
     case models::RopeKind::none: return;
     case models::RopeKind::linear:
-      return h.needs(s.factor == std::floor(s.factor), "rotary positions scaled by a fraction", "a whole `factor`");
+      return h.needs("model.rope_scaling", s.factor == std::floor(s.factor), "rotary positions scaled by a fraction",
+                     "a whole `factor`");
     case models::RopeKind::longrope:
-      return h.needs(false, "rotary pairs with a divisor each", "leave `rope_scaling` out");
+      return h.needs("model.rope_scaling", false, "rotary pairs with a divisor each", "leave `rope_scaling` out");
     case models::RopeKind::proportional:
-      return h.needs(false, "pairs far apart of which some turn", "leave `rope_scaling` out");
+      return h.needs("model.rope_scaling", false, "pairs far apart of which some turn", "leave `rope_scaling` out");
     case models::RopeKind::llama3: {
       constexpr std::int64_t kTokens = 8192;
-      return h.needs(s.original == kTokens && s.low == 1 && s.high == 4, "scaled rotary positions with other bounds",
-                     "{type: llama3, original: 8192, low: 1, high: 4}");
+      return h.needs("model.rope_scaling", s.original == kTokens && s.low == 1 && s.high == 4,
+                     "scaled rotary positions with other bounds", "{type: llama3, original: 8192, low: 1, high: 4}");
     }
     case models::RopeKind::yarn: {
       // Only latent attention has it, with DeepSeek's numbers except the factor and the weight.
       constexpr std::int64_t kTokens = 4096;
       constexpr double kFast = 32;
-      return h.needs(h.model().latent.any() && s.original == kTokens && s.low == 1 && s.high == kFast &&
+      return h.needs("model.rope_scaling",
+                     h.model().latent.any() && s.original == kTokens && s.low == 1 && s.high == kFast &&
                          s.whole_pairs && s.attention == 1 && s.score_weight > 0,
                      "YaRN but for latent attention, and with other numbers than DeepSeek's",
                      "leave `rope_scaling` out, or write {type: yarn, original: 4096, low: 1, high: 32, attention: 1, "
@@ -111,44 +114,49 @@ void check_rope_scaling(Handover& h) {
 void check_model(Handover& h) {
   const models::Model& m = h.model();
   const models::Dropout dropout = h.dropout();
-  h.needs(m.causal && m.pre_norm && !m.next_sentence, "BERT (its trainer has left the main branch)",
+  h.needs("model.causal", m.causal && m.pre_norm && !m.next_sentence, "BERT (its trainer has left the main branch)",
           "GPTs and Llamas can be exported");
-  h.needs(m.activation != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
-  h.needs(m.activation != models::Activation::clamped_swiglu, "a clamped SwiGLU", "swiglu, or gelu");
-  h.needs(m.activation != models::Activation::geglu, "a gate with GELU", "swiglu, or gelu");
-  h.needs(!m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
+  h.needs("model.activation", m.activation != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
+  h.needs("model.activation", m.activation != models::Activation::clamped_swiglu, "a clamped SwiGLU",
+          "swiglu, or gelu");
+  h.needs("model.activation", m.activation != models::Activation::geglu, "a gate with GELU", "swiglu, or gelu");
+  h.needs("model.parallel", !m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
           "attention parallel to the MLP, norms of outputs or embeddings, and scaled embeddings",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs(m.activation != models::Activation::xielu, "xIELU", "another activation");
-  h.needs(m.embedding_scale == 1 && m.residual_scale == 1 && m.logit_scale == 1,
+  h.needs("model.activation", m.activation != models::Activation::xielu, "xIELU", "another activation");
+  h.needs("model.embedding_scale", m.embedding_scale == 1 && m.residual_scale == 1 && m.logit_scale == 1,
           "scales of embeddings, of what is added to the residual, or of logits",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs(m.attention_bias && !m.out_bias && !m.head_bias && !m.joint_qk_norm && !m.late_qk_norm,
+  h.needs("model.attention_bias",
+          m.attention_bias && !m.out_bias && !m.head_bias && !m.joint_qk_norm && !m.late_qk_norm,
           "biases of the MLP, of attention's last product or of the head alone, and norms over all heads of q and k or "
           "after their rotation",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs(m.positions != models::Positions::alibi && m.position_offset == 0 && m.window == 0 && m.query_scale == 0 &&
+  h.needs("model.positions",
+          m.positions != models::Positions::alibi && m.position_offset == 0 && m.window == 0 && m.query_scale == 0 &&
               m.attention_cap == 0 && m.logit_cap == 0,
           "ALiBi, position offsets, windows, caps, or attention scales of its own",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs(m.norm_weight && (m.normalisation == models::Normalisation::rms_norm || m.norm_bias),
+  h.needs("model.norm_weight", m.norm_weight && (m.normalisation == models::Normalisation::rms_norm || m.norm_bias),
           "norms without weights, or LayerNorms without biases", "RMSNorm, or LayerNorms with biases, with weights");
-  h.needs(!m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
-  h.needs(!m.attention_gate && !m.head_gate && m.window_heads == 0,
+  h.needs("model.indexer", !m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
+  h.needs("model.attention_gate", !m.attention_gate && !m.head_gate && m.window_heads == 0,
           "a gate of attention's output, and layers with a number of heads of their own",
           "models without `attention_gate`, `head_gate` and `window_heads`");
-  h.needs(!m.normed_skip, "additions to what norms make", "models without `normed_skip`");
-  h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
-  h.needs(m.score_factor == 1 && m.gate_scale == 1 && m.mlp_scale == 1, "scales of scores and of MLPs",
-          "models without `score_factor`, `gate_scale` and `mlp_scale`");
-  h.needs(m.value_dim == 0 && m.window_kv_heads == 0 && m.value_scale == 1 && m.full_layers.empty(),
+  h.needs("model.normed_skip", !m.normed_skip, "additions to what norms make", "models without `normed_skip`");
+  h.needs("model.pattern", m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
+  h.needs("model.score_factor", m.score_factor == 1 && m.gate_scale == 1 && m.mlp_scale == 1,
+          "scales of scores and of MLPs", "models without `score_factor`, `gate_scale` and `mlp_scale`");
+  h.needs("model.value_dim", m.value_dim == 0 && m.window_kv_heads == 0 && m.value_scale == 1 && m.full_layers.empty(),
           "values of a width or a scale of their own, or windows by a list of layers",
           "models without `value_dim`, `value_scale`, `window_kv_heads` and `full_layers`");
-  h.needs(m.window_head_dim == 0 && !m.value_norm && !m.layer_inputs.any() && !m.shared_keys.any() &&
+  h.needs("model.window_head_dim",
+          m.window_head_dim == 0 && !m.value_norm && !m.layer_inputs.any() && !m.shared_keys.any() &&
               !m.streams.any() && !m.experts.beside,
           "heads of two widths, norms of values, inputs of each layer, keys of other layers, or experts beside an MLP",
           "models without `window_head_dim`, `value_norm`, `layer_inputs`, `shared_keys` and `experts: {beside}`");
-  h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");
+  h.needs("model.attention_sinks", !m.attention_sinks, "learned attention logits beside the scores",
+          "models without `attention_sinks`");
   h.note(
       dropout.embedding != dropout.residual,
       fmt::format("--hidden-dropout applies to embeddings and residuals alike; {} is for residuals", dropout.residual));
@@ -158,15 +166,15 @@ void check_model(Handover& h) {
 
 void check_split(Handover& h) {
   const plan::PlanSpec& s = h.spec();
-  h.needs(s.mesh.pipeline == 1 || s.stages.order != Order::gpipe, "GPipe's order",
+  h.needs("plan.schedule", s.mesh.pipeline == 1 || s.stages.order != Order::gpipe, "GPipe's order",
           "`schedule: 1f1b`, which holds fewer activations");
   h.note(is_fsdp(s) && s.mesh.pipeline > 1,
          "ZeRO 2 and 3 mean Megatron-FSDP, which gathers and reduces in its own way in each pass of a pipeline",
          "Megatron-LM's users combine pipelines with ZeRO 1");
   const bool bf16 = s.compresses() && s.compression.gradients == plan::GradientCompression::bf16;
   h.note(bf16, "--grad-reduce-in-bf16 also sums in bf16, while the plan sums in fp32");
-  h.needs(!s.compresses() || bf16 || s.low_rank() || s.exchanges_by_node(), "gradients that travel in fp16",
-          "`compression: {gradients: bf16}`");
+  h.needs("plan.compression.gradients", !s.compresses() || bf16 || s.low_rank() || s.exchanges_by_node(),
+          "gradients that travel in fp16", "`compression: {gradients: bf16}`");
 }
 
 void check_memory(Handover& h) {
@@ -177,10 +185,13 @@ void check_memory(Handover& h) {
          "check its number by hand");
   h.note(!full && !modules.empty() && some, "selective recomputation applies to all layers");
   h.note(!full && modules.has(plan::Module::activations), "moe_act recomputes the activations of routed experts alone");
-  h.needs(s.offload.activations == Space::device, "offloaded activations of blocks, as the plan moves them",
+  h.needs("plan.offload.activations", s.offload.activations == Space::device,
+          "offloaded activations of blocks, as the plan moves them",
           "`offload: {activations: device}`, or try --fine-grained-activation-offloading by hand");
-  h.needs(s.offload.parameters == Space::device, "parameters outside the device", "`offload: {parameters: device}`");
-  h.needs(s.offload.optimizer != Space::nvme, "optimizer states on drives", "`offload: {optimizer: host}`");
+  h.needs("plan.offload.parameters", s.offload.parameters == Space::device, "parameters outside the device",
+          "`offload: {parameters: device}`");
+  h.needs("plan.offload.optimizer", s.offload.optimizer != Space::nvme, "optimizer states on drives",
+          "`offload: {optimizer: host}`");
   h.note(s.numerics.precision == DType::fp16 && h.training().loss_scaling.factor != 2,
          "loss scales change by a factor of 2");
 }

@@ -19,25 +19,27 @@ using plan::Space;
 void check_titan_split(Handover& h) {
   const plan::PlanSpec& s = h.spec();
   const int stage = s.mesh.replicas() > 1 ? s.states.zero_stage : 0;
-  h.needs(plan::torchtitan_model(h.model()) != nullptr, "this model: it has flavors of its own",
+  h.needs("model.name", plan::torchtitan_model(h.model()) != nullptr, "this model: it has flavors of its own",
           "llama3-8b, -70b or -405b, qwen3-8b, -32b, -30b-a3b or -235b-a22b, deepseek-v3");
-  h.needs(stage != 1 || s.mesh.pipeline > 1, "optimizer states alone partitioned without a pipeline",
+  h.needs("plan.zero_stage", stage != 1 || s.mesh.pipeline > 1, "optimizer states alone partitioned without a pipeline",
           "`zero_stage: 0` (DDP), 2 or 3 (FSDP2)");
-  h.needs(stage < 2 || s.mesh.pipeline == 1, "gradients partitioned in a pipeline, where it reduces them once a step",
+  h.needs("plan.zero_stage", stage < 2 || s.mesh.pipeline == 1,
+          "gradients partitioned in a pipeline, where it reduces them once a step",
           "`zero_stage: 1`, which its FSDP2 is there");
-  h.needs(stage > 0 || s.mesh.replicas() == 1 || s.mesh.ranks() == s.mesh.data,
+  h.needs("plan.zero_stage", stage > 0 || s.mesh.replicas() == 1 || s.mesh.ranks() == s.mesh.data,
           "replicas that hold everything beside other parallelism (its DDP stands alone)",
           s.mesh.pipeline > 1 ? "`zero_stage: 1`" : "`zero_stage: 2` or 3");
-  h.needs(s.mesh.tensor == 1 || s.mesh.sequence_parallel, "tensor parallelism with whole rows in its norms",
-          "`sequence_parallel: true`");
+  h.needs("plan.sequence_parallel", s.mesh.tensor == 1 || s.mesh.sequence_parallel,
+          "tensor parallelism with whole rows in its norms", "`sequence_parallel: true`");
   const bool whole = s.sub_groups() == 1 || (s.shards() % s.mesh.context == 0 && s.mesh.data % s.sub_groups() == 0);
-  h.needs(stage == 0 || whole, "sub-groups that divide the ranks of one sequence", "a `zero_group` of whole sequences");
-  h.needs(s.mesh.pipeline == 1 || s.stages.virtual_stages == 1 || s.stages.order == Order::one_f_one_b,
+  h.needs("plan.zero_group", stage == 0 || whole, "sub-groups that divide the ranks of one sequence",
+          "a `zero_group` of whole sequences");
+  h.needs("plan.schedule", s.mesh.pipeline == 1 || s.stages.virtual_stages == 1 || s.stages.order == Order::one_f_one_b,
           "this order with virtual stages", "`schedule: 1f1b`");
-  h.needs(!h.model().experts.any() || s.mesh.expert_ways() == 1 || s.mesh.expert_ways() == s.mesh.tensor,
+  h.needs("plan.expert", !h.model().experts.any() || s.mesh.expert_ways() == 1 || s.mesh.expert_ways() == s.mesh.tensor,
           "experts over another number of ranks than 1 or the tensor group", "`expert_tensor: 1`");
-  h.needs(!s.tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
-  h.needs(!s.compresses(), "gradients in fewer bits", "`compression: {gradients: none}`");
+  h.needs("plan.tokens", !s.tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
+  h.needs("plan.compression.gradients", !s.compresses(), "gradients in fewer bits", "`compression: {gradients: none}`");
   h.note(s.mesh.pipeline > 1, "a pipeline needs as many micro-batches in training.local_batch_size as it has stages");
   h.note(stage == 0 && s.mesh.replicas() > 1 && !s.states.overlap_gradients,
          "its DDP reduces gradients during backward, the plan after it");
@@ -46,29 +48,32 @@ void check_titan_split(Handover& h) {
 
 void check_titan_memory(Handover& h) {
   const plan::PlanSpec& s = h.spec();
-  h.needs(!s.recomputation.layers && !s.recomputation.partition_checkpoints,
+  h.needs("plan.recompute", !s.recomputation.layers && !s.recomputation.partition_checkpoints,
           "recomputation of some layers, or partitioned checkpoints", "`recompute: full` or selective of all layers");
-  h.needs(s.recomputation.what != plan::Recompute::selective || s.recomputation.modules.empty(),
+  h.needs("plan.recompute_modules",
+          s.recomputation.what != plan::Recompute::selective || s.recomputation.modules.empty(),
           "recomputation of single modules", "`recompute: selective` without modules, which is by operator");
-  h.needs(s.numerics.flash, "attention with its whole score matrix", "`flash: true`");
-  h.needs(s.offload.activations == Space::device, "offloaded activations", "`offload: {activations: device}`");
-  h.needs(s.offload.optimizer != Space::nvme && s.offload.parameters != Space::nvme, "states on drives",
-          "`offload: {optimizer: host, parameters: host}`");
-  h.needs(s.offload.optimizer == s.offload.parameters, "parameters and optimizer in different memories",
+  h.needs("plan.flash", s.numerics.flash, "attention with its whole score matrix", "`flash: true`");
+  h.needs("plan.offload.activations", s.offload.activations == Space::device, "offloaded activations",
+          "`offload: {activations: device}`");
+  h.needs("plan.offload.optimizer", s.offload.optimizer != Space::nvme && s.offload.parameters != Space::nvme,
+          "states on drives", "`offload: {optimizer: host, parameters: host}`");
+  h.needs("plan.offload.optimizer", s.offload.optimizer == s.offload.parameters,
+          "parameters and optimizer in different memories",
           "`offload: {optimizer: host, parameters: host}`, or neither");
 }
 
 void check_titan_training(Handover& h) {
   const plan::Training& t = h.training();
   const DType precision = h.spec().numerics.precision;
-  h.needs(precision == DType::bf16 || precision == DType::fp8 || precision == DType::fp32, "this precision",
-          "`precision: bf16`, fp8 or fp32");
-  h.needs(t.schedule.decay != plan::Decay::inverse_square_root, "a decay by the inverse square root",
-          "linear, cosine, wsd or none");
+  h.needs("plan.precision", precision == DType::bf16 || precision == DType::fp8 || precision == DType::fp32,
+          "this precision", "`precision: bf16`, fp8 or fp32");
+  h.needs("job.training.learning_rate_schedule.decay", t.schedule.decay != plan::Decay::inverse_square_root,
+          "a decay by the inverse square root", "linear, cosine, wsd or none");
   h.note(!t.clip_norm, "it always clips, at a norm of 1 unless training.max_norm says otherwise");
   h.note(h.spec().numerics.vocab_multiple != 1 && h.model().vocab % h.spec().numerics.vocab_multiple != 0,
          "it does not pad the vocabulary");
-  h.needs(!h.dropout().any(), "dropout", "`dropout: 0`");
+  h.needs("job.training.dropout", !h.dropout().any(), "dropout", "`dropout: 0`");
 }
 
 std::string toml_value(const nlohmann::json& value) {

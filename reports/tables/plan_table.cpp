@@ -74,7 +74,7 @@ struct Shown {
 
 /// A column of the table of plans: its head, its cells, and whether it is worth showing for these plans.
 struct PlanColumn {
-  const char* head;
+  std::string head;
   int drop;  ///< Column::drop
   Align align;
   std::function<std::string(const Shown&)> cell;
@@ -143,7 +143,7 @@ std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
       {"4 of 5 runs", 9, Align::right,
        [](S s) { return s.figures.step_time_s ? interval_text(*s.figures.step_time_s) : kNothing; },
        [](S s) { return s.figures.step_time_s.has_value(); }},
-      {clicks ? "samples/s/GPU" : "tok/s/GPU", 4, Align::right,
+      {fmt::format("{}/s/{}", clicks ? "samples" : "tok", each_of(heading.device)), 4, Align::right,
        [](S s) { return number(s.figures.tokens_per_s_per_device); },
        [](S s) { return s.figures.tokens_per_s_per_device > 0; }},
       {"TFLOP/s", 11, Align::right, [](S s) { return estimate_text(s.figures.flops_per_s_per_device / 1e12); },
@@ -247,6 +247,14 @@ std::string line_of_heading(const std::string& line, const TableStyle& style) {
 
 }  // namespace
 
+std::string each_of(const std::string& device) {
+  constexpr std::pair<std::string_view, const char*> kWords[] = {
+      {"CPU", "rank"}, {"TPU", "chip"}, {"Trainium", "chip"}, {"Gaudi", "chip"}};
+  for (const auto& [begins, word] : kWords)
+    if (device.starts_with(begins)) return word;
+  return "GPU";
+}
+
 std::string heading_text(const PlanHeading& h, const TableStyle& style) {
   std::string model = fmt::format("{}: {} parameters", h.model, base::human_count(h.parameters));
   if (h.parameters_active < h.parameters && !h.samples)
@@ -257,9 +265,10 @@ std::string heading_text(const PlanHeading& h, const TableStyle& style) {
                                           base::human(base::Bytes{h.memory_bytes}),
                                           h.nodes > 1 ? fmt::format(", {} nodes", count_text(h.nodes)) : "");
   const auto all = static_cast<double>(h.batch * h.sequence);
-  const std::string batch = h.samples ? fmt::format("{} per step", count_text(h.batch, "sample"))
-                                      : fmt::format("{} x {} = {} tokens per step", count_text(h.batch, "sequence"),
-                                                    count_text(h.sequence), base::human_count(all));
+  const std::string batch =
+      h.samples ? fmt::format("{} per step", count_text(h.batch, "sample"))
+                : fmt::format("{} x {}{} = {} tokens per step", count_text(h.batch, "sequence"), count_text(h.sequence),
+                              h.longest ? " (the model's longest)" : "", base::human_count(all));
   return line_of_heading(model + " " + machine, style) +
          line_of_heading(fmt::format("{}{}, {}, {}", h.stack(), h.software.empty() ? "" : " (" + h.software + ")",
                                      h.precision, batch),

@@ -14,6 +14,10 @@
 
 namespace orrery::reports {
 
+/// What one of these devices is called where a rate is of each: "GPU", of a CPU's cores "rank", of TPUs, Trainium and
+/// the like "chip".
+[[nodiscard]] std::string each_of(const std::string& device);
+
 /// A split in the field's letters, for a narrow column: "DP32 TP4 PP8 VP2 MBS1 ZeRO1". Degrees of one are left out,
 /// and what else a plan decides.
 [[nodiscard]] std::string split_in_letters(const plan::PlanSpec& spec);
@@ -36,6 +40,7 @@ struct PlanHeading {
   double peak_flops = 0;    ///< of a device, FLOP/s at the precision; 0: unknown
   std::string precision;
   std::int64_t batch = 0, sequence = 0;  ///< sequences per step, tokens of each; for clicks, samples of length 1
+  bool longest = false;                  ///< no sequence was given, so it is the longest that the model can read
   std::string software;                  ///< how the stack is set up, as a job says it; empty: as its file has it
   bool samples = false;                  ///< a recommendation model: samples instead of tokens
   std::vector<Evidence> evidence = std::vector<Evidence>(1);  ///< of the requested stack, then of its stand-ins

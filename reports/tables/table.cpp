@@ -113,9 +113,9 @@ std::string joined(const std::vector<std::string>& cells) {
 
 /// Whether a word is what a number is counted in: never apart from it.
 bool is_unit(std::string_view word) {
-  static constexpr std::array<std::string_view, 18> kUnits{"%",    "s", "ms", "µs", "us", "ns", "min", "h",  "day",
-                                                           "days", "k", "M",  "B",  "T",  "$",  "µ$",  "u$", "FLOPs"};
-  static constexpr std::array<std::string_view, 5> kEnds{"iB", "B/s", "FLOP/s", "Wh", "/GPU"};
+  static constexpr std::array<std::string_view, 19> kUnits{
+      "%", "s", "ms", "µs", "us", "ns", "ps", "min", "h", "day", "days", "k", "M", "B", "T", "$", "µ$", "u$", "FLOPs"};
+  static constexpr std::array<std::string_view, 7> kEnds{"iB", "B/s", "FLOP/s", "Wh", "/GPU", "/chip", "/rank"};
   word = word.substr(0, word.find_last_not_of(".,;:)") + 1);
   return std::find(kUnits.begin(), kUnits.end(), word) != kUnits.end() ||
          std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) {
@@ -402,7 +402,8 @@ std::string energy_text(double joules) {
 }
 
 std::string money_text(double usd) {
-  constexpr double kLeast = 1e-3;
+  constexpr double kLeast = 1e-3, kNothing = 1e-10;  // less would be 0.0001 µ$
+  if (std::abs(usd) < kNothing) return "0 $";
   return usd < kLeast && usd > 0 ? estimate_text(1e6 * usd) + " µ$" : estimate_text(usd) + " $";
 }
 

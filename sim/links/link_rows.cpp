@@ -6,13 +6,15 @@
 #include <string>
 #include <utility>
 
+#include "clusters/link_names.h"
+
 namespace orrery::sim {
 namespace {
 
 using KindAndTier = std::pair<clusters::LinkKind, int>;
 
 std::string class_of(const KindAndTier& kind, const clusters::Cluster& cluster) {
-  if (kind.first != clusters::LinkKind::network) return clusters::name_of(kind.first);
+  if (kind.first != clusters::LinkKind::network) return clusters::name_on(cluster, kind.first);
   if (kind.second == 0) return cluster.inter.name;
   return kind.second == 1 ? "leaf-spine" : "spine-core";
 }

@@ -91,15 +91,16 @@ class CsvText {
 
 class CsvFields : public RowFields {
  public:
-  CsvFields(const std::map<std::string, std::size_t>& columns, const std::vector<Cell>& cells, base::Findings& findings)
-      : columns_(&columns), cells_(&cells), findings_(&findings) {}
+  CsvFields(const std::map<std::string, std::size_t>& columns, const std::vector<Cell>& cells, base::Findings& findings,
+            bool own)
+      : RowFields(findings, own), columns_(&columns), cells_(&cells) {}
   [[nodiscard]] std::string text(const char* key) const override {
     const Cell* cell = of(key);
     return cell ? cell->text : std::string();
   }
-  void error(const char* key, const char* code, std::string message, std::string help) const override {
+  [[nodiscard]] base::Location where(const char* key) const override {
     const Cell* cell = of(key);
-    findings_->error(code, cell ? cell->where : cells_->front().where, std::move(message), std::move(help));
+    return cell ? cell->where : cells_->front().where;
   }
   [[nodiscard]] int line() const override { return cells_->front().where.line; }
 
@@ -110,12 +111,13 @@ class CsvFields : public RowFields {
   }
   const std::map<std::string, std::size_t>* columns_;
   const std::vector<Cell>* cells_;
-  base::Findings* findings_;
 };
 
 }  // namespace
 
-base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::string& file, Origin origin) {
+base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::string& file, Origin origin,
+                                              base::Diagnostics* warnings) {
+  const bool own = origin == Origin::own && warnings != nullptr;
   base::Findings findings(file, text);
   CsvText csv(text, findings);
   std::map<std::string, std::size_t> columns;
@@ -128,6 +130,10 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
       if (!keys[i].text.empty() && !columns.emplace(keys[i].text, i).second)
         findings.error("V05", keys[i].where, fmt::format("the column `{}` occurs twice", keys[i].text),
                        "keep one of them");
+    std::vector<std::string> names;
+    for (const Cell& key : keys) names.push_back(key.text);
+    for (const Cell& key : keys)
+      if (own) warn_of_key(key.text, names, key.where, true, findings);
   }
   if (columns.count("gpus") == 0)
     findings.error("V05", {file, 1, 1, 1}, "the first line has no column `gpus`",
@@ -138,7 +144,7 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
     if (cells.size() > width)
       findings.error("V05", cells[width].where, fmt::format("{} cells, but {} columns", cells.size(), width),
                      "put a cell that holds a separator in quotes");
-    rows.push_back(row_of(CsvFields(columns, cells, findings), origin));
+    rows.push_back(row_of(CsvFields(columns, cells, findings, own), origin));
     Setup& setup = rows.back().setup;
     if (setup.id.empty()) setup.id = fmt::format("line {}", setup.line);
     if (rows.size() > kMostRows) return too_many_rows(file);
@@ -147,6 +153,8 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
     findings.sort();
     return base::fail(findings.all());
   }
+  findings.sort();
+  if (warnings != nullptr) warnings->insert(warnings->end(), findings.all().begin(), findings.all().end());
   return rows;
 }
 

@@ -15,6 +15,7 @@
 #include "cost/fit/least_squares.h"
 #include "cost/parameters/parameters.h"
 #include "sim/validate/cases.h"
+#include "sim/validate/likeness.h"
 #include "sim/validate/validate.h"
 
 namespace orrery::sim {
@@ -171,8 +172,27 @@ double least_seconds(const Subject& one) {
   return p.mfu * p.step_time_s;
 }
 
+/// A warning if the row's device is not known by its name, and another's numbers are taken; once for each name.
+void warn_of_device(const Setup& s, const Subject& subject, base::Diagnostics& warnings) {
+  constexpr int kButForWords = 3;  // likeness() of names that mean the same model
+  const std::string& taken = subject.pricing->cluster().device().name;
+  if (!s.cluster.empty() || s.device_at.line == 0 || likeness(s.gpu_type, taken, s.gpu_gb).model >= kButForWords)
+    return;
+  std::string message =
+      fmt::format("the catalogue has no device {}: such rows are read as runs on {}", base::quoted(s.gpu_type), taken);
+  for (const base::Diagnostic& one : warnings)
+    if (one.message == message) return;
+  warnings.push_back({base::Severity::warning,
+                      "V07",
+                      s.device_at,
+                      std::move(message),
+                      "correct its name; or describe it in a cluster file, and name that: --cluster FILE",
+                      {}});
+}
+
 Rows rows_of(const std::vector<Row>& rows, Library library, const cost::Stack& like,
-             std::vector<cost::LeftOutRow>& left_out, std::size_t& used) {
+             std::vector<cost::LeftOutRow>& left_out, std::size_t& used, base::Diagnostics& warnings) {
+  const bool one_machine = library.machine.has_value();
   library.stand_in = like;
   library.for_all = true;
   Rows out{rows, make_cases(rows, std::move(library)), {}, {}, {}};
@@ -191,6 +211,7 @@ Rows rows_of(const std::vector<Row>& rows, Library library, const cost::Stack& l
     if (row.measured.seconds && !died) out.timed.push_back(&one);
     if (row.measured.memory_bytes && !died) out.peaks.push_back(&one);
     const bool ran = row.measured.seconds || row.measured.memory_bytes;
+    if ((died || ran) && !one_machine) warn_of_device(row.setup, one.subject, warnings);
     if (died && row.setup.open_micro_batch)
       left_out.push_back(
           {row.setup.id, row.setup.source, "it died, and leaves its micro-batch open", row.setup.line, false});
@@ -348,7 +369,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   out.like = like.name;
   out.given = given.size();
   const Library known = library;
-  Rows rows = rows_of(given, std::move(library), like, out.left_out, out.used);
+  Rows rows = rows_of(given, std::move(library), like, out.left_out, out.used, out.warnings);
   if (rows.timed.empty() && rows.peaks.empty()) {
     const std::string why =
         out.left_out.empty() ? "" : fmt::format(": {}: {}", out.left_out.front().id, out.left_out.front().reason);

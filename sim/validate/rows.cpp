@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "base/yaml.h"
 #include "sim/validate/mixture_rows.h"
@@ -39,13 +40,16 @@ std::string without_separators(std::string text) {
   return text;
 }
 
-/// A number, if the row has one; text counts as not stated.
+/// A number, if the row has one; text counts as not stated, and one's own is warned of.
 std::optional<double> number_at(const RowFields& row, const char* key, double low, double high) {
   const std::string text = without_separators(row.stated(key));
   if (text.empty()) return std::nullopt;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || std::isnan(value)) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || std::isnan(value)) {
+    row.unread(key, "a number");
+    return std::nullopt;
+  }
   if (!(value >= low && value <= high)) {
     row.error(key, "E0105", fmt::format("`{}` is {}, which cannot be right", key, text),
               fmt::format("from {} to {}", low, high));
@@ -57,7 +61,11 @@ std::optional<double> number_at(const RowFields& row, const char* key, double lo
 std::optional<std::int64_t> integer_at(const RowFields& row, const char* key, std::int64_t low = 1,
                                        std::int64_t high = kMostSize) {
   const auto value = number_at(row, key, static_cast<double>(low), static_cast<double>(high));
-  if (!value || *value != std::floor(*value)) return std::nullopt;  // an average micro-batch of 1.5 is not a size
+  if (!value) return std::nullopt;
+  if (*value != std::floor(*value)) {  // an average micro-batch of 1.5 is not a size
+    row.unread(key, "a whole number");
+    return std::nullopt;
+  }
   return static_cast<std::int64_t>(*value);
 }
 
@@ -65,6 +73,7 @@ std::optional<bool> switch_at(const RowFields& row, const char* key) {
   const std::string text = row.stated(key);
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
+  if (!text.empty()) row.unread(key, "true or false");
   return std::nullopt;
 }
 
@@ -85,7 +94,10 @@ std::optional<std::int64_t> length_at(const RowFields& row, const char* key) {
   std::int64_t value = 0;
   const char* const last = text.data() + text.size() - 1;
   const auto [end, error] = std::from_chars(text.data(), last, value);
-  if (error != std::errc() || end != last || value < 1) return std::nullopt;
+  if (error != std::errc() || end != last || value < 1) {
+    row.unread(key, "a length");
+    return std::nullopt;
+  }
   return value * 1024;
 }
 constexpr Integer<Setup> kIntegers[] = {
@@ -208,6 +220,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.stack = row.stated("stack");
   s.framework = row.stated("framework");
   s.gpu_type = row.stated("gpu_type");
+  s.device_at = row.where("gpu_type");
   s.cluster = row.stated("catalog_cluster");
   s.machine = row.stated("cluster");
   s.recompute = recompute_kind(row.stated("recompute_kind"));
@@ -287,11 +300,9 @@ std::optional<double> seconds_of(const RowFields& row, const Setup& s) {
 /// A row of a YAML list.
 class YamlFields : public RowFields {
  public:
-  explicit YamlFields(const Cursor& row) : row_(row) {}
+  YamlFields(const Cursor& row, bool own) : RowFields(row.findings(), own), row_(row) {}
   [[nodiscard]] std::string text(const char* key) const override { return at(key).scalar_text(); }
-  void error(const char* key, const char* code, std::string message, std::string help) const override {
-    at(key).error(code, std::move(message), std::move(help));
-  }
+  [[nodiscard]] base::Location where(const char* key) const override { return at(key).where(); }
   [[nodiscard]] int line() const override { return row_.where().line; }
 
  private:
@@ -305,20 +316,28 @@ class YamlFields : public RowFields {
   Cursor row_;
 };
 
-base::Result<std::vector<Row>> parse_list(std::string_view text, const std::string& file, Origin origin) {
-  return base::read_document<std::vector<Row>>(text, file, [origin](const Cursor& root) {
+base::Result<std::vector<Row>> parse_list(std::string_view text, const std::string& file, Origin origin,
+                                          base::Diagnostics* warnings) {
+  const bool own = origin == Origin::own && warnings != nullptr;
+  const auto read = [origin, own](const Cursor& root) {
     std::vector<Row> rows;
+    std::set<std::string> warned;
     for (const Cursor& item : root.at("results").items()) {
       if (!item.is_map()) {
         item.error("E0104", "a row is a mapping of keys to values");
         continue;
       }
-      rows.push_back(row_of(YamlFields(item), origin));
+      rows.push_back(row_of(YamlFields(item, own), origin));
       if (rows.back().setup.id.empty()) item.error("E0102", "the row has no `id`");
+      if (!own) continue;
+      const std::vector<std::string> keys = item.keys();
+      for (const std::string& key : keys)
+        if (warned.insert(key).second) warn_of_key(key, keys, item.optional(key).where(), false, item.findings());
     }
     root.ignore();
     return rows;
-  });
+  };
+  return base::read_document<std::vector<Row>>(text, file, read, warnings);
 }
 
 /// A part of a long list: whole rows, and the line of the file on which the first one begins.
@@ -360,14 +379,19 @@ std::vector<ListPart> parts_of(std::string_view text) {
   return parts;
 }
 
-base::Result<std::vector<Row>> parse_long_list(std::string_view text, const std::string& file, Origin origin) {
+base::Result<std::vector<Row>> parse_long_list(std::string_view text, const std::string& file, Origin origin,
+                                               base::Diagnostics* warnings) {
   std::vector<ListPart> parts = parts_of(text);
-  if (parts.empty()) return parse_list(text, file, origin);
+  if (parts.empty()) return parse_list(text, file, origin, warnings);
   std::vector<Row> rows;
   for (ListPart& part : parts) {
     const int shift = part.line - 2;  // in the part, the rows follow the key's line
-    auto read = parse_list(part.text, file, origin);
+    base::Diagnostics said;
+    auto read = parse_list(part.text, file, origin, warnings != nullptr ? &said : nullptr);
     std::string().swap(part.text);
+    for (base::Diagnostic& one : said)
+      if (one.where.line > 0) one.where.line += shift;
+    if (warnings != nullptr) warnings->insert(warnings->end(), said.begin(), said.end());
     if (!read) {
       base::Diagnostics found = read.error();
       for (base::Diagnostic& one : found)
@@ -376,6 +400,7 @@ base::Result<std::vector<Row>> parse_long_list(std::string_view text, const std:
     }
     for (Row& row : *read) {
       row.setup.line += shift;
+      row.setup.device_at.line += shift;
       rows.push_back(std::move(row));
     }
     if (rows.size() > kMostRows) return too_many_rows(file);
@@ -399,11 +424,6 @@ tl::unexpected<base::Diagnostics> too_many_rows(const std::string& file) {
                                       {}}});
 }
 
-std::string RowFields::stated(const char* key) const {
-  std::string value = text(key);
-  return value == "unknown" || value == "null" || value == "~" ? std::string() : value;
-}
-
 Row row_of(const RowFields& fields, Origin origin) {
   Measured measured = measured_of(fields);
   const bool ran = measured.seconds || switch_at(fields, kOutOfMemory).value_or(false) ||
@@ -420,9 +440,10 @@ Row row_of(const RowFields& fields, Origin origin) {
   return {std::move(setup), measured};
 }
 
-base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file, Origin origin) {
-  if (ends_in_csv(file)) return parse_csv_rows(text, file, origin);
-  return text.size() > kPart ? parse_long_list(text, file, origin) : parse_list(text, file, origin);
+base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file, Origin origin,
+                                          base::Diagnostics* warnings) {
+  if (ends_in_csv(file)) return parse_csv_rows(text, file, origin, warnings);
+  return text.size() > kPart ? parse_long_list(text, file, origin, warnings) : parse_list(text, file, origin, warnings);
 }
 
 namespace {

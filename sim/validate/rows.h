@@ -62,7 +62,8 @@ struct Setup {
     std::optional<std::int64_t> staleness;    ///< of a parameter server; none: synchronous
     std::optional<double> skew;               ///< of Zipf's law, by which rows are looked up; none: evenly
   } tables;
-  int line = 0;  ///< in the file, for messages
+  int line = 0;              ///< in the file, for messages
+  base::Location device_at;  ///< of `gpu_type`
 };
 
 /// What was observed; never read by a prediction.
@@ -88,12 +89,14 @@ inline constexpr const char* kRecommender = "dlrm";
 
 /// Rows of one file: YAML (`results:`, a list of maps) or, if the name ends in .csv, a line of keys and a line per row.
 /// Unknown keys are ignored; a known key with an impossible value is an error at its place. A `null`, text in place of
-/// a number ("varies") and the word `unknown` count as not stated.
+/// a number ("varies") and the word `unknown` count as not stated. Of one's own rows `warnings` says what is not read
+/// (V06): text in place of a number, a column that is unknown, a key in other words than these.
 ///
 /// A long list is read in parts, so that memory grows with its rows, not its values; up to 200,000 rows (E0108). V05: a
 /// CSV file that cannot be parsed.
 [[nodiscard]] base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file,
-                                                        Origin origin = Origin::published);
+                                                        Origin origin = Origin::published,
+                                                        base::Diagnostics* warnings = nullptr);
 
 /// Why a row cannot be scored: the first required key that it lacks, or that it is unverified or of a kind other than
 /// training and oom; empty if it can. Ignores whether a time is given.

@@ -100,6 +100,47 @@ TEST(Plan, WarnsWhereAJobNamesWhatItsSoftwareHasNot) {
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_NE(ran.err.find("warning[P146]"), std::string::npos) << ran.err;
   EXPECT_NE(ran.err.find("ZeRO 2"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("job.yaml:5:20"), std::string::npos) << "the key that asks for it: " << ran.err;
+}
+
+TEST(Plan, OfSeveralSizesKeepsTheSizeThatItSays) {
+  const Scratch scratch;
+  const std::string job = scratch.file(
+      "job.yaml", "model: gpt2-124m\ncluster: dgx-a100\ndevices: 8\nbatch: 64\nplan: {tensor: 1, pipeline: 1}\n");
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  const Ran ran = orrery({"plan", job, "--gpus", "8,16", "-o", plan});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("(row 1, 16 devices)"), std::string::npos) << ran.out;
+  EXPECT_NE(text_of(plan).find("\n  devices: 16\n"), std::string::npos) << "of the job that the plan carries";
+  const Ran impossible = orrery({"plan", job, "--gpus", "12"});
+  EXPECT_EQ(impossible.exit_code, 3);
+  EXPECT_NE(impossible.err.find("job.yaml:2:10"), std::string::npos) << impossible.err;
+}
+
+TEST(Plan, SaysThatItTakesTheLongestSequenceOfAModelThatReadsLongOnes) {
+  const Scratch scratch;
+  const std::string job =
+      scratch.file("job.yaml", "model: smollm3-3b\ncluster: hgx-h100\nbatch: 8\nplan: {tensor: 1, context: 8}\n");
+  const Ran ran = orrery({"plan", job, "--top", "1"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("8 sequences x 65,536 (the model's longest)"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.err.find("warning[P172]"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("`sequence: 4096`"), std::string::npos) << ran.err;
+  const Ran said = orrery({"plan", job, "--top", "1", "--set", "sequence=65536"});
+  EXPECT_EQ(said.err.find("P172"), std::string::npos) << said.err;
+  EXPECT_EQ(said.out.find("longest"), std::string::npos) << said.out;
+}
+
+TEST(Plan, OfALengthInThousandsSaysWhatAThousandIs) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "model: gpt2-124m\ncluster: dgx-a100\nbatch: 64\nsequence: 1k\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_NE(ran.err.find("`sequence: 1024`"), std::string::npos) << ran.err;
+  const Ran flag = orrery({"model", "llama3-8b", "--sequence", "4k", "--json"});
+  EXPECT_EQ(flag.exit_code, 0) << flag.err;
+  EXPECT_EQ(flag.result(), orrery({"model", "llama3-8b", "--sequence", "4096", "--json"}).result());
+  EXPECT_EQ(orrery({"model", "llama3-8b", "--sequence", "0.3k"}).exit_code, 2) << "307.2 tokens";
 }
 
 TEST(Plan, OfPartitionedParametersSaysWhoseNumbersItTakes) {

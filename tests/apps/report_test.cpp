@@ -505,5 +505,31 @@ TEST_F(ReportScaling, RefusesWhatCannotBeMeant) {
   EXPECT_FALSE(std::filesystem::exists(page_));
 }
 
+TEST_F(Report, IsWrittenInTheFormatThatItsEndingSays) {
+  const std::string plan = planned("plan");
+  const auto in = [&](const std::string& name) { return (scratch_.path() / name).string(); };
+  const Ran text = orrery({"report", plan, "--no-what-if", "--format", "markdown", "-o", "-"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("\n| "));
+  EXPECT_EQ(orrery({"report", plan, "--no-what-if", "-o", in("a.markdown")}).exit_code, 0);
+  EXPECT_EQ(text_of(in("a.markdown")), text.out);
+
+  const Ran other = orrery({"report", plan, "--format", "csv", "-o", page_});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("csv is asked for, but"));
+  EXPECT_FALSE(std::filesystem::exists(page_));
+  const Ran none = orrery({"report", plan, "-o", in("page.pdf")});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("no format of a report has the ending `.pdf`"));
+  EXPECT_EQ(orrery({"report", plan, "--no-what-if", "--format", "csv", "-o", in("table.txt")}).exit_code, 0);
+}
+
+TEST_F(Report, OfDifferentModelsIsTitledAfterAll) {
+  const std::string one = planned("one"), two = planned("two", "model=gpt2-355m");
+  ASSERT_EQ(orrery({"report", one, two, "--no-what-if", "-o", page_}).exit_code, 0);
+  EXPECT_THAT(text_of(page_), HasSubstr("gpt2-124m on hgx-h100 and gpt2-355m on hgx-h100"));
+  EXPECT_THAT(text_of(page_), HasSubstr("in full: "));
+}
+
 }  // namespace report_test
 }  // namespace orrery::tests

@@ -82,6 +82,10 @@ TEST(DidYouMean, FindsTheNearestWordOnly) {
   EXPECT_EQ(did_you_mean("hiden", {"heads", "hidden", "layers"}), "hidden");
   EXPECT_EQ(did_you_mean("presicion", {"precision", "position"}), "precision");
   EXPECT_EQ(did_you_mean("zzz", {"heads", "hidden"}), "");
+  EXPECT_EQ(did_you_mean("num_heads", {"kv_heads", "heads", "full_layers"}), "heads") << "a part of the word";
+  EXPECT_EQ(did_you_mean("kv-head", {"heads", "kv_heads"}), "kv_heads");
+  EXPECT_EQ(did_you_mean("kv_headz", {"heads", "kv_heads"}), "kv_heads") << "one letter away";
+  EXPECT_EQ(did_you_mean("size_of_it", {"a_size", "siz"}), "") << "a part that is not whole";
   EXPECT_EQ(did_you_mean("", {"heads"}), "");
   EXPECT_EQ(did_you_mean(std::string(1000, 'a'), {std::string(1000, 'a')}), "");
 }

@@ -109,6 +109,8 @@ TEST(Human, ShowsThreeDigits) {
   EXPECT_EQ(human(Seconds{0.9999}), "1.00 s");
   EXPECT_EQ(human(Seconds{631e-6}), "631 µs") << "people read the sign, files have \"us\"";
   EXPECT_EQ(human(Seconds{0}), "0 s");
+  EXPECT_EQ(human(Seconds{3e-12}), "3.00 ps");
+  EXPECT_EQ(human(Seconds{1e-17}), "0 s") << "what is left of a sum, not 0.00 of a unit";
   EXPECT_EQ(human(Bytes{71.8 * 1024 * 1024 * 1024}), "71.8 GiB");
   EXPECT_EQ(human(Bytes{12}), "12 B");
   EXPECT_EQ(human(BytesPerSecond{4.61e9}), "4.61 GB/s");

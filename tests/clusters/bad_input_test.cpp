@@ -61,6 +61,10 @@ TEST(BadInput, WrongUnitsAndSizesPointAtTheirPlace) {
       {"dgx-1v", "[6, 7, 2]", "[6]", "C04"},
       {"dgx-2", "boards: 2", "boards: 3", "C04"},
       {"hgx-h100", "link_bandwidth: 25 GB/s", "link_bandwidth: 900 GB/s", "C04"},  // of all links together
+      {"hgx-h100", "bandwidth: 400 Gb/s", "bandwidth: 0.4 Gb/s", "C04"},           // 400 meant
+      {"hgx-h100", "bandwidth: 400 Gb/s", "bandwidth: 400 TB/s", "C04"},
+      {"tpu-v4", "link_bandwidth: 50 GB/s", "link_bandwidth: 50 TB/s", "C04"},
+      {"hgx-h100", "device: h100-sxm5-80gb", "device: [h100-sxm5-80gb, a100-sxm4-80gb]", "C12"},
       {"dgx-2", "capacity: 3.84 TB", "capacity: 3.84", "E0105"},
       {"selene", "pod_nodes: 140", "pod_nodes: 130", "C04"},
       {"selene", "oversubscription: 1", "oversubscription: 0.5", "E0105"},

@@ -136,5 +136,21 @@ parameters:
   ASSERT_FALSE(read);
 }
 
+TEST(StackFile, RefusesKernelsFarFasterThanTheBestKnown) {
+  const auto read = [](const std::string& share) {
+    return parse_stack(
+        "stack: mine\nflash: false\nhost_inline: true\n"
+        "overlap: {tensor: false, data: true, pipeline: false}\n"
+        "parameters:\n  stack.matmul_share: {value: " +
+            share + ", source: \"x\"}\n",
+        "mine.yaml");
+  };
+  EXPECT_TRUE(read("1.05"));
+  const auto refused = read("1.9");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().front().where.line, 6);
+  EXPECT_NE(refused.error().front().message.find("from 0.1 to 1.25"), std::string::npos);
+}
+
 }  // namespace calibration_test
 }  // namespace orrery::cost

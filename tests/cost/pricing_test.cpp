@@ -80,5 +80,22 @@ TEST(Pricing, OfAnOperatorDoesNotDependOnWhatWasPricedBefore) {
   EXPECT_GT(told_apart, 200) << "the test has no power where nothing changes a price";
 }
 
+// Two fifths of a tensor group's message take no time, and gradients travel in half of their bits.
+TEST(Pricing, SaysWhichShareOfAMessageTakesTime) {
+  const auto cluster = testing::cpu_cluster(2);
+  cluster->devices.front().kind = clusters::DeviceKind::gpu;
+  Stack stack = testing::cpu_stack();
+  stack.parameters.push_back({"stack.tensor_hidden", 0.4, Unit::number, "test"});
+  stack.parameters.push_back({"stack.data_share", 2, Unit::number, "test"});
+  stack.parameters.push_back({"stack.exchange_share", 0.5, Unit::number, "test"});
+  const Pricing pricing(cluster, stack, {});
+  using Kind = plan::CollectiveKind;
+  EXPECT_DOUBLE_EQ(pricing.seen_share(Kind::all_gather, plan::Stream::tensor), 0.6);
+  EXPECT_DOUBLE_EQ(pricing.seen_share(Kind::all_reduce, plan::Stream::data), 0.5);
+  EXPECT_DOUBLE_EQ(pricing.seen_share(Kind::all_to_all, plan::Stream::exchange), 1) << "slower, but all of it";
+  EXPECT_DOUBLE_EQ(Pricing(testing::cpu_cluster(2), stack, {}).seen_share(Kind::all_gather, plan::Stream::tensor), 1)
+      << "measured on CPU ranks";
+}
+
 }  // namespace pricing_test
 }  // namespace orrery::cost

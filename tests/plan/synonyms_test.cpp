@@ -73,6 +73,7 @@ TEST(Synonyms, ABatchInTokensAndAMapForANameAreToldWhatIsMeant) {
   const std::string map = job("model: tiny-gpt\ncluster: {like: hgx-h100, nodes: 4}\nbatch: 8\n");
   EXPECT_THAT(map, HasSubstr("`cluster` must be a name, found a map"));
   EXPECT_THAT(map, HasSubstr("`cluster: my-cluster.yaml`"));
+  EXPECT_THAT(said("sequence: 4k\n"), HasSubstr("`sequence: 4096`: in lengths of sequences a k is 1,024"));
   EXPECT_EQ(map.find("error["), map.rfind("error[")) << map;
 }
 

@@ -51,7 +51,7 @@ TEST(ScalingText, OfManySeriesComparesThemAndLeavesTheirCausesToAll) {
   const std::string brief = scaling_text(several(), {true, false, 0});
   const std::string all = scaling_text(several(), {true, false, 0}, true);
   for (const std::string& text : {brief, all}) EXPECT_THAT(text, HasSubstr("growth pays up to"));
-  EXPECT_THAT(brief, AllOf(HasSubstr("--all"), HasSubstr("tok/s/GPU by devices"),
+  EXPECT_THAT(brief, AllOf(HasSubstr("--all"), HasSubstr("tok/s/rank by devices"),
                            Not(HasSubstr("Efficiency lost from size to size"))));
   EXPECT_EQ(times_in(all, "Efficiency lost from size to size"), several().series.size());
   EXPECT_THAT(scaling_text(sample::scaling(), {true, false, 0}), Not(HasSubstr("growth pays up to")));  // one alone

@@ -41,7 +41,8 @@ base::Result<cost::Stack> family_of(const CalibrateOptions& options, const Conte
 }  // namespace
 
 Outcome calibrate_to_rows(const CalibrateOptions& options, const Context& context) {
-  const auto rows = load_rows(context.catalog, options.rows, sim::Origin::own);
+  Outcome outcome;
+  const auto rows = load_rows(context.catalog, options.rows, sim::Origin::own, &outcome.diagnostics);
   if (!rows) return bad_input(rows.error());
   auto library = load_library(context.catalog, {}, "", options.cluster);
   if (!library) return bad_input(library.error());
@@ -65,7 +66,12 @@ Outcome calibrate_to_rows(const CalibrateOptions& options, const Context& contex
     stopped.exit_code = kInterrupted;
     return stopped;
   }
-  if (!fitted) return bad_input(fitted.error());
+  if (!fitted) {
+    outcome.exit_code = kBadInput;
+    outcome.diagnostics.insert(outcome.diagnostics.end(), fitted.error().begin(), fitted.error().end());
+    return outcome;
+  }
+  outcome.diagnostics.insert(outcome.diagnostics.end(), fitted->warnings.begin(), fitted->warnings.end());
 
   const std::string date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
   context.outputs.write(
@@ -73,7 +79,6 @@ Outcome calibrate_to_rows(const CalibrateOptions& options, const Context& contex
       cost::write_stack(fitted->stack, {fmt::format("Fitted by `orrery calibrate --rows` on {} to {} runs, "
                                                     "around {}.",
                                                     date, fitted->used, fitted->like)}));
-  Outcome outcome;
   outcome.json = reports::row_fit_json(*fitted, options.output).dump();
   outcome.text = reports::row_fit_text(*fitted, context.terminal.style);
   outcome.text += fmt::format("\n{} {}    next: orrery validate --stack {} ROWS, or `stack: {}` in a job\n",

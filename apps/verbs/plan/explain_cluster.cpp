@@ -10,6 +10,7 @@
 #include "apps/output.h"
 #include "apps/verbs/plan/explain.h"
 #include "base/units.h"
+#include "clusters/link_names.h"
 #include "clusters/rings.h"
 #include "clusters/routes.h"
 #include "reports/tables/table.h"
@@ -36,11 +37,13 @@ ordered_json json_of(const Channels& channels) {
           {"cross_nic", channels.cross_nic}};
 }
 
-std::string text_of(const Channels& channels) {
+/// `linked`: what the links between devices are called.
+std::string text_of(const Channels& channels, const std::string& linked) {
   if (channels.count == 0) return "none";
   std::string text = fmt::format("{} x {}", channels.count, base::human(channels.inter));
   if (channels.intra != channels.inter) text += fmt::format(" ({} in a node)", base::human(channels.intra));
-  text += std::string(" over ") + clusters::name_of(channels.path_intra);
+  const bool direct = channels.path_intra == clusters::PathType::nvlink && linked != "nvlink";
+  text += " over " + (direct ? linked : std::string(clusters::name_of(channels.path_intra)));
   if (channels.path_inter != clusters::PathType::none)
     text +=
         std::string(" and ") + clusters::name_of(channels.path_inter) + (channels.cross_nic ? ", crossing NICs" : "");
@@ -105,6 +108,7 @@ Outcome explain_one(const std::string& name, const Context& context) {
        {{"ring", json_of(inside.ring)}, {"tree", json_of(inside.tree)}, {"nvls", json_of(inside.nvls)}}},
       {"graph", {{"links", boost::num_edges(cluster->graph)}, {"vertices", kinds}}},
       {"sources", cluster->sources}};
+  const std::string linked = clusters::name_on(*cluster, clusters::LinkKind::nvlink);
   reports::Table table;
   table.title = cluster->name;
   table.columns = {{"", reports::Align::left}, {"", reports::Align::left}};
@@ -128,16 +132,16 @@ Outcome explain_one(const std::string& name, const Context& context) {
     row("bisection", base::human(cut));
   }
   if (cluster->devices_per_node > 1) {
-    row("rings in a node", text_of(inside.ring));
-    row("trees in a node", text_of(inside.tree));
-    row("NVLS heads in a node", text_of(inside.nvls));
+    row("rings in a node", text_of(inside.ring, linked));
+    row("trees in a node", text_of(inside.tree, linked));
+    row("NVLS heads in a node", text_of(inside.nvls, linked));
   }
   if (cluster->nodes > 1) {
     out["wiring_between_nodes"] = {
         {"nodes", nodes}, {"ring", json_of(all.ring)}, {"tree", json_of(all.tree)}, {"nvls", json_of(all.nvls)}};
     const std::string over = fmt::format("rings over {} nodes", nodes);
-    row(over.c_str(), text_of(all.ring));
-    row("trees over them", text_of(all.tree));
+    row(over.c_str(), text_of(all.ring, linked));
+    row("trees over them", text_of(all.tree, linked));
     if (all.staged)
       row("messages between nodes", fmt::format("through host memory, {} each", base::human(all.message_latency)));
   }

@@ -6,6 +6,7 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
+#include "apps/plan_warnings.h"
 #include "apps/verbs/runs.h"
 #include "apps/verbs/verb.h"
 #include "base/units.h"
@@ -38,7 +39,7 @@ Outcome export_plan(const ExportOptions& options, const Context& context) {
   const auto framework = options.as == "megatron"    ? reports::Framework::megatron
                          : options.as == "deepspeed" ? reports::Framework::deepspeed
                                                      : reports::Framework::torchtitan;
-  auto settings = reports::settings_for(framework, loaded->file, loaded->plan, path);
+  auto settings = reports::settings_for(framework, loaded->file, loaded->plan, path, placing(*loaded));
   if (!settings) return bad_input(settings.error());
   Outcome outcome;
   outcome.diagnostics = std::move(settings->warnings);

@@ -303,8 +303,8 @@ void add_init_flags(Flags flags, InitOptions& o) {
       .range(1, 1 << 24)
       .value("N");
   flags
-      .option("--sequence", o.sequence, "Tokens per sequence, 2k is 2,000; default: the model's longest, 8,192 at most")
-      .count()
+      .option("--sequence", o.sequence, "Tokens per sequence, 2k is 2,048; default: the model's longest, 8,192 at most")
+      .length()
       .range(1, 1 << 24)
       .value("N");
   flags.flag("--overwrite", o.overwrite, "Replace an existing file");

@@ -13,6 +13,7 @@
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
 #include "apps/output.h"
+#include "apps/plan_warnings.h"
 #include "apps/verbs/plan/plan_advice.h"
 #include "apps/verbs/plan/plan_json.h"
 #include "apps/verbs/plan/plan_rows.h"
@@ -40,8 +41,8 @@ struct PlanOptions {
 using ClusterPointer = std::shared_ptr<const clusters::Cluster>;
 
 /// The job's cluster in each size asked for; its own size if none is.
-base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster, const std::vector<int>& gpus,
-                                                   const std::string& job) {
+base::Result<std::vector<ClusterPointer>> sizes_of(const LoadedJob& job, const std::vector<int>& gpus) {
+  const ClusterPointer& cluster = job.cluster;
   if (gpus.empty()) return std::vector<ClusterPointer>{cluster};
   std::vector<ClusterPointer> sizes;
   base::Diagnostics found;
@@ -51,9 +52,8 @@ base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster
       sizes.push_back(std::make_shared<const clusters::Cluster>(std::move(*size)));
     else
       for (base::Diagnostic one : size.error()) {
-        one.where = {job, 0, 0, 1};  // where the cluster is named
         one.message += fmt::format(" (--gpus {})", devices);
-        found.push_back(std::move(one));
+        found.push_back(job.at("cluster", std::move(one)));
       }
   }
   if (!found.empty()) return base::fail(std::move(found));
@@ -98,13 +98,12 @@ void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
 }
 
 /// A warning if the plan may run out of memory more often than the job accepts; no plan of the search is safer.
-std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<double>& fits, double wanted,
-                                      const std::string& job) {
+std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<double>& fits, double wanted) {
   if (!fits || *fits >= wanted || best.memory_capacity_bytes <= 0) return std::nullopt;
   return base::Diagnostic{
       base::Severity::warning,
       "P110",
-      {job, 1, 1, 1},
+      {},
       fmt::format("no plan fits with a probability of {:g}: the best one is predicted to fill {:.1f} % of a device's "
                   "memory, and fits with {:.2f}",
                   wanted, 100 * best.memory_peak_bytes / best.memory_capacity_bytes, *fits),
@@ -153,11 +152,12 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   Outcome outcome;
   const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
   if (!job) return bad_input(job.error());
+  if (auto warning = long_sequence(*job)) outcome.diagnostics.push_back(std::move(*warning));
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
-  const auto sizes = sizes_of(job->cluster, options.gpus, options.job);
+  const auto sizes = sizes_of(*job, options.gpus);
   if (!sizes) return bad_input(sizes.error());
 
   const bool several = sizes->size() > 1;
@@ -195,7 +195,9 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   const auto file_of = [&](const plan::PlanSpec& spec) {
     const auto size =
         std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.mesh.ranks(); });
-    return plan::PlanFile{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
+    plan::PlanFile file{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
+    if (file.job.devices > 0) file.job.devices = file.cluster.size();  // --gpus takes precedence
+    return file;
   };
   outcome.json = json_of(result, shown, heading, options.top, devices_that_do, [&](const plan::PlanSpec& spec) {
                    return plan_file_json(file_of(spec));
@@ -205,19 +207,19 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   if (result.plans.empty()) {
     outcome.diagnostics.push_back(nothing_fits(result, *job));
     outcome.exit_code = kInfeasible;
-  } else if (auto warning = changed_mathematics(result.plans.front().spec, options.job)) {
+  } else if (auto warning = changed_mathematics(result.plans.front().spec, placing(*job))) {
     outcome.diagnostics.push_back(std::move(*warning));
   }
   if (!result.plans.empty() && leaves_out_zero(job->job, result.plans.front().spec))
     outcome.diagnostics.push_back(job->at("plan.zero_stage", nothing_to_partition(result.plans.front().spec)));
   if (!result.plans.empty())
-    if (auto warning = beyond_software(job->stacks, result.plans.front().spec, options.job))
+    if (auto warning = beyond_software(job->stacks, result.plans.front().spec, placing(*job)))
       outcome.diagnostics.push_back(std::move(*warning));
   if (!result.plans.empty() && job->cluster->device().kind == clusters::DeviceKind::gpu) {
     const cost::Prediction& best = result.plans.front();
     const auto fits = reports::figures_of(best, heading).fits_probability;
-    if (auto warning = tight(best, fits, job->job.fits_probability, options.job))
-      outcome.diagnostics.push_back(std::move(*warning));
+    if (auto warning = tight(best, fits, job->job.fits_probability))
+      outcome.diagnostics.push_back(job->at("fits_probability", std::move(*warning)));
   }
   if (!result.plans.empty() && !without.empty())
     outcome.diagnostics.push_back(
@@ -236,9 +238,11 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     refused.text = std::move(outcome.text);
     return refused;
   }
-  context.outputs.write(options.output, plan::write_plan_file(file_of(result.plans[shown.rows[row]].spec)));
-  outcome.text += fmt::format("\n{} {} (row {})    next: orrery simulate {}\n", context.outputs.wrote(), options.output,
-                              options.pick, options.output);
+  const plan::PlanSpec& kept = result.plans[shown.rows[row]].spec;
+  context.outputs.write(options.output, plan::write_plan_file(file_of(kept)));
+  outcome.text +=
+      fmt::format("\n{} {} (row {}{})    next: orrery simulate {}\n", context.outputs.wrote(), options.output,
+                  options.pick, several ? fmt::format(", {} devices", kept.mesh.ranks()) : "", options.output);
   return outcome;
 }
 

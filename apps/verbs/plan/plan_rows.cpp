@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "apps/interrupt.h"
+#include "apps/plan_warnings.h"
 #include "base/units.h"
 #include "models/layers/counts.h"
 #include "plan/spec/fields.h"
@@ -128,6 +129,7 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   h.software = plan::software_text(job.job.software);
   h.batch = job.job.batch;
   h.sequence = h.samples ? 1 : job.job.sequence;
+  h.longest = takes_longest(job);
   h.evidence.clear();
   for (const cost::Stack& stack : job.stacks.all())
     h.evidence.push_back(evidence_of(stack, cluster, *job.model, intervals, calibrations));

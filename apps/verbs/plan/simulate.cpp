@@ -7,6 +7,7 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/output.h"
+#include "apps/plan_warnings.h"
 #include "apps/verbs/goodput.h"
 #include "apps/verbs/plan/evidence.h"
 #include "apps/verbs/plan/plan_json.h"
@@ -181,7 +182,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
                     simulation.spans_left_out + static_cast<std::int64_t>(simulation.timeline.spans.size())),
         "predictions count all of them; with fewer micro-batches the timeline is complete",
         {}});
-  if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
+  if (auto warning = changed_mathematics(loaded->plan.spec(), placing(*loaded)))
     outcome.diagnostics.push_back(std::move(*warning));
   if (loaded->warning) outcome.diagnostics.push_back(*loaded->warning);
   if (const auto& p = simulation.prediction; p.memory_peak_bytes > p.memory_capacity_bytes)

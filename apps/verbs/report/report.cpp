@@ -10,6 +10,7 @@
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
 #include "apps/output.h"
+#include "apps/plan_warnings.h"
 #include "apps/verbs/plan/evidence.h"
 #include "apps/verbs/plan/plan_advice.h"
 #include "apps/verbs/plan/plan_rows.h"
@@ -41,6 +42,23 @@ void name_after(reports::ReportData& data, const std::string& name) {
     data.subtitle += fmt::format("; beside it {}", name);
 }
 
+/// Where what is compared is of several models or machines, titles the page after all of them; the subtitle says which
+/// of them `shown`, the one in full, is.
+void name_after_all(reports::ReportData& data, const std::string& shown) {
+  std::vector<std::string> names;
+  for (const reports::Compared& one : data.compared) {
+    std::string name = fmt::format("{} on {}", one.heading.model, one.heading.cluster);
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  }
+  if (names.size() < 2) return;
+  constexpr std::size_t kMost = 3;  // that a title has room for
+  const std::size_t named = names.size() > kMost ? kMost - 1 : names.size() - 1;
+  std::string title = names.front();
+  for (std::size_t i = 1; i < named; ++i) title += ", " + names[i];
+  data.title = title + " and " + (names.size() > kMost ? fmt::format("{} others", names.size() - named) : names.back());
+  data.subtitle = fmt::format("in full: {}, {}", shown, data.subtitle);
+}
+
 /// The inputs by kind: a folder is a run, a file is a plan, a job or a prediction. A path that does not exist is
 /// classified by its name, so that the message says which of the two is missing.
 struct Inputs {
@@ -70,11 +88,34 @@ bool is_among(const std::string& one, const std::vector<std::string>& all) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
+/// The format that a file's ending means; empty: none that is known.
+std::string format_by_ending(const std::string& output) {
+  constexpr std::pair<const char*, const char*> kEndings[] = {
+      {".html", "html"}, {".htm", "html"}, {".md", "md"}, {".csv", "csv"}, {".json", "json"}, {".markdown", "md"}};
+  const fs::path ending = fs::path(output).extension();
+  for (const auto& [known, format] : kEndings)
+    if (ending == known) return format;
+  return {};
+}
+
 /// As asked, else by the ending of the file, else html.
 std::string format_of(const ReportOptions& options) {
-  if (!options.format.empty()) return options.format;
-  const std::string ending = fs::path(options.output).extension().string();
-  return ending == ".md" || ending == ".csv" || ending == ".json" ? ending.substr(1) : "html";
+  if (!options.format.empty()) return options.format == "markdown" ? "md" : options.format;
+  const std::string meant = format_by_ending(options.output);
+  return meant.empty() ? "html" : meant;
+}
+
+/// What is wrong with the output's ending: another format's than the one asked for, or none's where none is.
+std::optional<Outcome> refused_ending(const ReportOptions& options) {
+  const std::string ending = fs::path(options.output).extension().string(), meant = format_by_ending(options.output);
+  if (ending.empty() || options.output == kStandardInput) return std::nullopt;
+  if (options.format.empty() && meant.empty())
+    return usage(fmt::format("no format of a report has the ending {}", base::quoted(ending)),
+                 "end its name in .html, .md, .csv or .json, or say --format; a browser prints a page to PDF");
+  if (options.format.empty() || meant.empty() || meant == format_of(options)) return std::nullopt;
+  return usage(
+      fmt::format("{} is asked for, but {} ends as {} does", format_of(options), base::quoted(options.output), meant),
+      fmt::format("leave --format out for {}, or name the file *.{}", meant, format_of(options)));
 }
 
 /// As asked; else a page is written to the current folder, and text to standard output.
@@ -118,6 +159,7 @@ base::Result<std::optional<LoadedPlan>> plan_of_job(const Context& context, cons
                                                     std::optional<Ranked>& ranked, Outcome& outcome) {
   const auto job = load_job(context.catalog, name, outcome.diagnostics, options.settings);
   if (!job) return base::fail(job.error());
+  if (auto warning = long_sequence(*job)) outcome.diagnostics.push_back(std::move(*warning));
   cost::SearchResult result = plan_job(*job, beliefs, intervals, progress);
   if (result.interrupted) outcome.exit_code = kInterrupted;
   if (result.interrupted) return std::nullopt;
@@ -287,6 +329,7 @@ std::string text_of(const reports::ReportData& data, const reports::TableStyle& 
 }
 
 Outcome run_report(const ReportOptions& asked, const Context& context) {
+  if (auto refused = refused_ending(asked)) return *refused;
   ReportOptions formatted = with_jobs_apart(asked);
   formatted.format = format_of(asked);
   formatted.output = output_of(asked);
@@ -367,6 +410,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
       return usage(added.error().front().message, added.error().front().help);
     if (options.inputs.size() > 1)
       data.compared = compared_of(*plans, groups, *intervals, beliefs.after, full.loaded, outcome.diagnostics);
+    name_after_all(data, full.name);
     if (Interrupt::requested()) {
       outcome.exit_code = kInterrupted;
       return outcome;
@@ -383,6 +427,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
   if (!options.job.empty()) {
     const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
     if (!job) return bad_input(job.error());
+    if (auto warning = long_sequence(*job)) outcome.diagnostics.push_back(std::move(*warning));
     add_search(data, *job, beliefs, *intervals);
     name_after(data, fmt::format("{} on {}", job->model->name, job->cluster->name));
   } else if (ranked) {

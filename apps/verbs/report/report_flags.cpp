@@ -16,8 +16,8 @@ void add_scaling(Flags flags, ReportOptions& o) {
       .range(1, 1 << 20);
   list("--models", o.models, "Models instead of the jobs' own", "MODEL,..");
   list("--clusters", o.clusters, "Clusters instead of the jobs' own, in the same sizes", "CLUSTER,..");
-  list("--sequence", o.sequences, "Sequence lengths instead of the jobs' own; 2k is 2,000", "N,N..")
-      .count()
+  list("--sequence", o.sequences, "Sequence lengths instead of the jobs' own; 2k is 2,048", "N,N..")
+      .length()
       .range(std::int64_t{1}, std::int64_t{1} << 32);
   list("--batch", o.batches, "Batches instead of the jobs' own; with --weak that of the smallest size", "N,N..")
       .count()
@@ -49,7 +49,7 @@ void add_scaling(Flags flags, ReportOptions& o) {
       .value("FILE");
   flags.flag("--all", o.all, "Every series in the terminal; else more than two are only compared").needs(scaling);
   flags.option("--format", o.format, "html, md, csv or json; default: by the file's ending, else html")
-      .one_of({"html", "md", "csv", "json"})
+      .one_of({"html", "md", "markdown", "csv", "json"})
       .value("html|md|csv|json");
 }
 

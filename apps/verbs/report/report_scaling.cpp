@@ -14,6 +14,7 @@
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
 #include "apps/output.h"
+#include "apps/plan_warnings.h"
 #include "apps/verbs/plan/plan_rows.h"
 #include "apps/verbs/published_rows.h"
 #include "base/units.h"
@@ -92,6 +93,10 @@ base::Result<std::vector<LoadedJob>> swept_jobs(const ReportOptions& options, co
       auto job = load_job(context.catalog, file, found, settings);
       if (!job) return base::fail(job.error());
       if (out.empty() || out.back().file != file) warnings.insert(warnings.end(), found.begin(), found.end());
+      const auto long_one = long_sequence(*job);
+      if (long_one && std::none_of(warnings.begin(), warnings.end(),
+                                   [&](const auto& said) { return said.message == long_one->message; }))
+        warnings.push_back(*long_one);
       out.push_back(std::move(*job));
     }
   return out;

@@ -10,6 +10,7 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/plan_warnings.h"
 #include "apps/verbs/train/preflight.h"
 #include "apps/verbs/train/verify_serial.h"
 #include "apps/verbs/verb.h"
@@ -344,7 +345,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   }
   outcome.diagnostics.insert(outcome.diagnostics.begin(), run.diagnostics.begin(), run.diagnostics.end());
   outcome.diagnostics.insert(outcome.diagnostics.begin(), before.findings.begin(), before.findings.end());
-  if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
+  if (auto warning = changed_mathematics(loaded->plan.spec(), placing(*loaded)))
     outcome.diagnostics.insert(outcome.diagnostics.begin(), std::move(*warning));
   for (base::Diagnostic& one : outcome.diagnostics)
     if (one.where.file.empty()) one.where.file = options.plan;  // a finding without a place refers to the plan

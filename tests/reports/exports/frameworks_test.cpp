@@ -177,6 +177,25 @@ TEST(Megatron, SaysWhatItHasNoWordForAllAtOnce) {
   EXPECT_THAT(made.error()[1].message, HasSubstr("lamb"));
 }
 
+TEST(Frameworks, PointToTheKeyThatTheyCannotExpress) {
+  plan::PlanSpec spec = three_ways();
+  spec.stages.virtual_stages = 1, spec.stages.order = plan::Order::zb_h1, spec.states.overlap_gradients = false;
+  spec.recomputation.what = plan::Recompute::none;
+  const plan::PlanFile file = file_of(spec);
+  const auto plan = samples::try_make(file.spec, file.model);
+  ASSERT_TRUE(plan);
+  std::vector<std::string> keys;
+  const auto made =
+      settings_for(Framework::megatron, file, *plan, "plan.yaml", [&](const std::string& key, base::Diagnostic found) {
+        keys.push_back(key);
+        found.where.line = 7;
+        return found;
+      });
+  ASSERT_FALSE(made);
+  EXPECT_EQ(keys, std::vector<std::string>{"plan.schedule"});
+  EXPECT_EQ(made.error().front().where.line, 7);
+}
+
 TEST(Megatron, WarnsOfWhatItDoesOtherwise) {
   plan::PlanSpec spec;
   spec.mesh.data = 2, spec.compression.gradients = plan::GradientCompression::bf16;

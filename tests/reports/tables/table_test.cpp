@@ -219,6 +219,7 @@ TEST(Energy, HasAUnitThatSuitsItsSize) {
   EXPECT_EQ(energy_text(0.0106), "10.6 mJ");
   EXPECT_EQ(money_text(0.1105), "0.111 $");
   EXPECT_EQ(money_text(3.74e-7), "0.374 µ$");
+  EXPECT_EQ(money_text(1e-13), "0 $");
 }
 
 TEST(Estimate, ShowsNoMoreDigitsThanAreKnown) {

@@ -172,5 +172,17 @@ TEST(FitRows, SaysWhyNothingCanBeFitted) {
   EXPECT_TRUE(stopped.error().empty()) << "stopped, not wrong";
 }
 
+TEST(FitRows, NamesADeviceOfWhichAnothersNumbersAreTaken) {
+  std::vector<Row> rows = measured(testing::stack("generic-eager"), {run(2, 1, 16, 1), run(4, 1, 16, 1)});
+  for (Row& row : rows) row.setup.gpu_type = "H1000", row.setup.device_at = {"rows.csv", 2, 40, 5};
+  const cost::RowFit fit = fitted(rows);
+  ASSERT_EQ(fit.warnings.size(), 1U) << "once";
+  EXPECT_EQ(fit.warnings.front().code, "V07");
+  EXPECT_EQ(fit.warnings.front().where.column, 40);
+  EXPECT_THAT(fit.warnings.front().message, HasSubstr("no device `H1000`"));
+  for (Row& row : rows) row.setup.gpu_type = "NVIDIA H100 80GB HBM3";
+  EXPECT_TRUE(fitted(rows).warnings.empty()) << "the same device in other words";
+}
+
 }  // namespace fit_rows_test
 }  // namespace orrery::sim

@@ -213,18 +213,18 @@ TEST(OnePath, ZeroThreeOfSoftwareWithoutItIsAnothers) {
   spec.mesh.data = 32, spec.states.zero_stage = 3;
   EXPECT_TRUE(cost::beyond(stacks, spec).empty()) << "another stands for it";
   spec.states.zero_stage = 2;
-  EXPECT_EQ(cost::beyond(stacks, spec), std::vector<std::string>{"ZeRO 2"});
+  EXPECT_EQ(cost::beyond(stacks, spec), (std::vector<cost::Lacking>{{"ZeRO 2", "zero_stage"}}));
 }
 
 TEST(OnePath, APipelineMayHaveZeroStagesOfItsOwn) {
   const cost::Stacks stacks(testing::stack("torchtitan-2024"));
   plan::PlanSpec spec;
   spec.mesh.data = 4, spec.states.zero_stage = 1;
-  EXPECT_EQ(cost::beyond(stacks, spec), std::vector<std::string>{"ZeRO 1"});
+  EXPECT_EQ(cost::beyond(stacks, spec), (std::vector<cost::Lacking>{{"ZeRO 1", "zero_stage"}}));
   spec.mesh.pipeline = 2;
   EXPECT_TRUE(cost::beyond(stacks, spec).empty()) << "FSDP2 in a pipeline keeps what it has gathered";
   spec.states.zero_stage = 3;
-  EXPECT_EQ(cost::beyond(stacks, spec), std::vector<std::string>{"ZeRO 3 in a pipeline"});
+  EXPECT_EQ(cost::beyond(stacks, spec), (std::vector<cost::Lacking>{{"ZeRO 3 in a pipeline", "zero_stage"}}));
 }
 
 TEST(OnePath, TheSearchKeepsWithinWhatTheSoftwareCanDo) {

@@ -86,6 +86,45 @@ TEST(OwnRows, AreThoseWithoutAKindThatStateAStepTimeOrDied) {
   EXPECT_FALSE(read->at(4).setup.verified);
 }
 
+std::string warned(const std::string& text, const std::string& file, Origin origin = Origin::own) {
+  base::Diagnostics warnings;
+  const auto rows = parse_rows(text, file, origin, &warnings);
+  EXPECT_TRUE(rows.has_value()) << said(rows);
+  return base::render(warnings, false);
+}
+
+TEST(OwnRows, SayWhichOfTheirNumbersAreNotRead) {
+  const std::string text =
+      warned("id,gpus,iter_time_s,tp,seq_len,oom\na,8,7.9s,1,4k,\nb,8,9.1,1.5,long,maybe\n", "runs.csv");
+  EXPECT_NE(text.find("warning[V06]: `iter_time_s` is `7.9s`, which is not a number: the row is read without it\n"
+                      " --> runs.csv:2:5\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("write 7.9: the key says the unit"), std::string::npos) << text;
+  EXPECT_NE(text.find("`tp` is `1.5`, which is not a whole number"), std::string::npos) << text;
+  EXPECT_NE(text.find("`seq_len` is `long`, which is not a number"), std::string::npos) << text;
+  EXPECT_NE(text.find("`oom` is `maybe`, which is not true or false"), std::string::npos) << text;
+  EXPECT_EQ(warned("id,gpus,iter_time_s\na,8,\nb,8,unknown\nc,8,null\n", "runs.csv"), "") << "not stated";
+  EXPECT_EQ(warned("id,gpus,iter_time_s\na,8,varies\n", "runs.csv", Origin::published), "") << "of others";
+}
+
+TEST(OwnRows, SayWhichOfTheirKeysAreNotRead) {
+  const std::string text = warned("id,gpus,step_time,layerz,notes\na,8,7.9,2,x\n", "runs.csv");
+  EXPECT_NE(text.find("warning[V06]: `step_time` is no key of rows: it is not read\n --> runs.csv:1:9\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("here it is called `iter_time_s`"), std::string::npos) << text;
+  EXPECT_NE(text.find("did you mean `layers`?"), std::string::npos) << text;
+  EXPECT_NE(text.find("`notes` is no key of rows"), std::string::npos) << text;
+  const std::string list = warned(
+      "results:\n- {id: a, gpus: 8, notes: x, hidden_size: 64}\n"
+      "- {id: b, gpus: 8, hidden_size: 64}\n- {id: c, gpu: x, gpu_type: H100}\n",
+      "runs.yaml");
+  EXPECT_NE(list.find("`hidden_size` is no key of rows"), std::string::npos) << list;
+  EXPECT_EQ(list.find("hidden_size"), list.find("`hidden_size` is no key")) << list;
+  EXPECT_EQ(list.find("V06"), list.rfind("V06")) << "once, and of lists, whose rows have notes, nothing else: " << list;
+}
+
 std::string long_list(std::size_t rows, const std::string& last) {
   std::string text = "# measured\nresults:\n";
   for (std::size_t i = 0; i < rows; ++i) {

@@ -1,0 +1,162 @@
+/// What of one's own rows is not read, and other tools' words for their keys.
+#include "sim/validate/row_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/other_words.h"
+
+namespace orrery::sim {
+
+namespace {
+
+constexpr base::OtherKey kOtherColumns[] = {
+    {"", "step_time", "iter_time_s"},
+    {"", "step_time_s", "iter_time_s"},
+    {"", "iter_time", "iter_time_s"},
+    {"", "iteration_time", "iter_time_s"},
+    {"", "time_per_step", "iter_time_s"},
+    {"", "seconds_per_step", "iter_time_s"},
+    {"", "tokens_per_second", "tokens_per_s"},
+    {"", "tokens_per_sec", "tokens_per_s"},
+    {"", "tokens_per_second_per_gpu", "tokens_per_s_per_gpu"},
+    {"", "tokens_per_sec_per_gpu", "tokens_per_s_per_gpu"},
+    {"", "samples_per_second", "samples_per_s"},
+    {"", "samples_per_sec", "samples_per_s"},
+    {"", "peak_memory_gb", "peak_mem_gb"},
+    {"", "memory_gb", "peak_mem_gb"},
+    {"", "max_memory_gb", "peak_mem_gb"},
+    {"", "peak_memory_gib", "peak_mem_gib"},
+    {"", "memory_gib", "peak_mem_gib"},
+    {"", "device", "gpu_type"},
+    {"", "hardware", "gpu_type"},
+    {"", "accelerator", "gpu_type"},
+    {"", "gpu", "gpu_type"},
+    {"", "devices", "gpus"},
+    {"", "num_gpus", "gpus"},
+    {"", "n_gpus", "gpus"},
+    {"", "world_size", "gpus"},
+    {"", "num_layers", "layers"},
+    {"", "n_layers", "layers"},
+    {"", "n_layer", "layers"},
+    {"", "num_hidden_layers", "layers"},
+    {"", "hidden_size", "hidden"},
+    {"", "d_model", "hidden"},
+    {"", "n_embd", "hidden"},
+    {"", "num_heads", "heads"},
+    {"", "n_heads", "heads"},
+    {"", "n_head", "heads"},
+    {"", "num_attention_heads", "heads"},
+    {"", "num_kv_heads", "kv_heads"},
+    {"", "num_key_value_heads", "kv_heads"},
+    {"", "num_query_groups", "kv_heads"},
+    {"", "ffn_hidden_size", "ffn_hidden"},
+    {"", "intermediate_size", "ffn_hidden"},
+    {"", "vocab_size", "vocab"},
+    {"", "seq", "seq_len"},
+    {"", "sequence", "seq_len"},
+    {"", "seq_length", "seq_len"},
+    {"", "sequence_length", "seq_len"},
+    {"", "tensor", "tp"},
+    {"", "tensor_parallel", "tp"},
+    {"", "tensor_model_parallel_size", "tp"},
+    {"", "pipeline", "pp"},
+    {"", "pipeline_parallel", "pp"},
+    {"", "pipeline_model_parallel_size", "pp"},
+    {"", "data", "dp"},
+    {"", "data_parallel", "dp"},
+    {"", "context", "cp"},
+    {"", "context_parallel", "cp"},
+    {"", "expert_parallel", "ep"},
+    {"", "vp", "virtual_stages"},
+    {"", "vpp", "virtual_stages"},
+    {"", "mbs", "micro_batch"},
+    {"", "micro_batch_size", "micro_batch"},
+    {"", "batch", "global_batch"},
+    {"", "batch_size", "global_batch"},
+    {"", "gbs", "global_batch"},
+    {"", "global_batch_size", "global_batch"},
+    {"", "ga", "grad_accum"},
+    {"", "gradient_accumulation", "grad_accum"},
+    {"", "gradient_accumulation_steps", "grad_accum"},
+    {"", "zero", "zero_stage"},
+    {"", "dtype", "precision"},
+    {"", "activation_checkpointing", "recompute_kind"},
+    {"", "recomputation", "recompute_kind"},
+};
+
+/// A row without values that notes what is asked of it.
+class AskedKeys : public RowFields {
+ public:
+  explicit AskedKeys(base::Findings& findings) : RowFields(findings, false) {}
+  [[nodiscard]] std::string text(const char* key) const override {
+    const std::string whole = key;
+    keys_.insert(whole.substr(0, whole.find('.')));
+    return {};
+  }
+  [[nodiscard]] base::Location where(const char*) const override { return {}; }
+  [[nodiscard]] int line() const override { return 0; }
+  [[nodiscard]] std::vector<std::string> keys() const { return {keys_.begin(), keys_.end()}; }
+
+ private:
+  mutable std::set<std::string> keys_;
+};
+
+bool is_among(const std::string& key, const std::vector<std::string>& all) {
+  return std::find(all.begin(), all.end(), key) != all.end();
+}
+
+}  // namespace
+
+std::string RowFields::stated(const char* key) const {
+  std::string value = text(key);
+  return value == "unknown" || value == "null" || value == "~" ? std::string() : value;
+}
+
+void RowFields::error(const char* key, const char* code, std::string message, std::string help) const {
+  findings_->error(code, where(key), std::move(message), std::move(help));
+}
+
+void RowFields::unread(const char* key, const std::string& wanted) const {
+  if (!own_) return;
+  const std::string said = text(key);
+  const std::size_t digits = std::min(said.find_first_not_of("0123456789.,_"), said.size());
+  findings_->warning(
+      "V06", where(key),
+      fmt::format("`{}` is {}, which is not {}: the row is read without it", key, base::quoted(said), wanted),
+      digits > 0 && digits < said.size() ? fmt::format("write {}: the key says the unit", said.substr(0, digits))
+                                         : fmt::format("write {}, or leave it empty", wanted));
+}
+
+const std::vector<std::string>& keys_of_rows() {
+  static const std::vector<std::string> keys = [] {
+    base::Findings findings("", "");
+    const AskedKeys asked(findings);
+    (void)row_of(asked, Origin::own);
+    return asked.keys();
+  }();
+  return keys;
+}
+
+void warn_of_key(const std::string& key, const std::vector<std::string>& keys, const base::Location& where, bool any,
+                 base::Findings& findings) {
+  if (key.empty() || is_among(key, keys_of_rows())) return;
+  std::string ours;
+  for (const base::OtherKey& one : kOtherColumns)
+    for (const std::string& word : base::spellings(one.other))
+      if (word == key) ours = one.ours;
+  const bool there = !ours.empty() && is_among(ours, keys);
+  if ((ours.empty() || there) && !any) return;
+  std::string help = "docs/formats.md (Rows of measured runs) has the keys; others are left aside";
+  if (there)
+    help = fmt::format("`{}` says it, and is read", ours);
+  else if (!ours.empty())
+    help = fmt::format("here it is called `{}`", ours);
+  else if (const std::string near = base::did_you_mean(key, keys_of_rows()); !near.empty() && !is_among(near, keys))
+    help = fmt::format("did you mean `{}`?", near);
+  findings.warning("V06", where, fmt::format("`{}` is no key of rows: it is not read", key), help);
+}
+
+}  // namespace orrery::sim

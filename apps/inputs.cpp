@@ -220,11 +220,11 @@ std::string stack_of(const plan::Job& job, const models::Model& model, const clu
 }  // namespace
 
 base::Result<models::Model> load_model(const Catalog& catalog, const std::string& name, const base::Location& from,
-                                       const fs::path& folder) {
+                                       const fs::path& folder, base::Diagnostics* warnings) {
   auto entry = resolve(catalog, kModels, "model", name, from, folder);
   if (!entry) return base::fail(entry.error());
   const std::string file = entry->path.string();
-  return or_other_kind(models::parse_model(entry->text, file), entry->text, file, InputKind::model);
+  return or_other_kind(models::parse_model(entry->text, file, warnings), entry->text, file, InputKind::model);
 }
 
 base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::string& name,
@@ -348,7 +348,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (document.findings().failed()) return base::fail(std::move(findings));
   warnings.insert(warnings.end(), findings.begin(), findings.end());
   const fs::path folder = fs::absolute(path).parent_path();
-  auto model = load_model(catalog, job->model, place_of(document, "model"), folder);
+  auto model = load_model(catalog, job->model, place_of(document, "model"), folder, &warnings);
   auto cluster = load_cluster(catalog, job->cluster, place_of(document, "cluster"), folder);
   base::Diagnostics found;
   collect(found, model);

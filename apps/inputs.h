@@ -27,9 +27,11 @@
 
 namespace orrery::apps {
 
-/// `from` is where the name was written (for messages), `folder` what paths are relative to.
+/// `from` is where the name was written (for messages), `folder` what paths are relative to. Warnings of its file go to
+/// `warnings` if given.
 [[nodiscard]] base::Result<models::Model> load_model(const Catalog& catalog, const std::string& name,
-                                                     const base::Location& from, const std::filesystem::path& folder);
+                                                     const base::Location& from, const std::filesystem::path& folder,
+                                                     base::Diagnostics* warnings = nullptr);
 /// A catalogue's cluster without its graph, for lists of many.
 [[nodiscard]] base::Result<clusters::Cluster> describe_cluster(const Catalog& catalog, const std::string& name);
 [[nodiscard]] base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::string& name,

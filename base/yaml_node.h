@@ -52,6 +52,8 @@ struct Cursor::Node {
   bool as_list = false;               ///< a list is accepted too
   bool any_key = false;               ///< the reader accepts any key
 
+  /// What a cursor stands on.
+  [[nodiscard]] static const std::shared_ptr<Node>& of(const Cursor& at) { return at.node_; }
   [[nodiscard]] Entry* find(std::string_view key) {
     const auto it = index.find(key);
     return it == index.end() ? nullptr : &entries[it->second];

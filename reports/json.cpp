@@ -112,6 +112,7 @@ json model_json(const models::Model& model, std::int64_t sequence) {
               {"flops_per_token_forward", models::flops_per_token_forward(model, sequence)},
               {"sources", model.sources}};
   out["family"] = models::name_of(model.family);
+  if (model.window_heads > 0) out["window_heads"] = model.window_heads;
   if (model.further.any()) out["parameters_further"] = models::parameters_further(model);
   return out;
 }

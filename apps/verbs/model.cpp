@@ -22,14 +22,14 @@ struct ModelOptions {
 };
 
 Outcome run_model(const ModelOptions& options, const Context& context) {
-  const auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".");
+  Outcome outcome;
+  const auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".", &outcome.diagnostics);
   if (!model) return bad_input(model.error());
   const std::int64_t sequence = options.sequence > 0 ? options.sequence : model->max_sequence;
   const std::int64_t parameters = models::parameters(*model);
   const std::int64_t active = models::parameters_active(*model);
   const double flops = models::flops_per_token_forward(*model, sequence);
 
-  Outcome outcome;
   const nlohmann::json json = reports::model_json(*model, sequence);
   outcome.json = json.dump();
 
@@ -61,9 +61,10 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   }
   row("layers", std::to_string(model->layers));
   row("hidden width", std::to_string(model->hidden));
-  row("heads", model->heads == model->kv_heads
-                   ? std::to_string(model->heads)
-                   : fmt::format("{}, {} of keys and values", model->heads, model->kv_heads));
+  row("heads",
+      (model->heads == model->kv_heads ? std::to_string(model->heads)
+                                       : fmt::format("{}, {} of keys and values", model->heads, model->kv_heads)) +
+          (model->window_heads > 0 ? fmt::format("; {} where there is a window", model->window_heads) : ""));
   if (model->window_kv_heads > 0 || model->window_head_dim > 0 || model->value_dim > 0)
     row("columns of a head",
         fmt::format(

@@ -48,6 +48,12 @@ class ConfigKeys {
   /// For a switch with only one value that a Model can express; a missing key means that value. E0111 for the other
   /// one. Writing writes it.
   virtual void only(const char* key, bool wanted, const char* why) = 0;
+  /// What a family's files say and its class has one value of: text, a number, true or false, or a list of the same.
+  /// E0111 for another one. Reading only, as the next.
+  virtual void fixed(const char* key, const char* value, const char* why) = 0;
+  /// Keys that files of this family have and that change nothing: its class asks for none of them, other keys say the
+  /// same, or what they are for is switched off. Of other keys for which nothing asks, reading warns (E0113).
+  virtual void unused(Names names) = 0;
   /// Which layers have experts: as model.experts says already, but of those that `key` lists none (`only` false), or
   /// only those (`only` true), if the list is there and not empty. E0111 if no first_dense and period say the same.
   virtual void expert_layers(const char* key, bool only, Model& model) = 0;
@@ -78,9 +84,12 @@ class ConfigKeys {
   /// Reading: makes these blocks the model's pattern. E0111 at `key` unless there are as many as layers, which they set
   /// if it is 0.
   virtual void blocks(const char* key, std::vector<BlockParts> blocks, Model& model) = 0;
-  /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
-  /// are left out, with a remark.
-  virtual void rope_scaling(Model& model) = 0;
+  /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them, there perhaps of one kind of
+  /// layer alone. Kinds that a Model cannot express are left out, with a remark. Writing writes it as the map `at`.
+  virtual void rope_scaling_at(const std::string& at, Model& model) = 0;
+  void rope_scaling(Model& model) { rope_scaling_at("rope_scaling", model); }
+  /// Whether the model is of this class of its family; if not, of the one that the table of families names.
+  virtual void of_class(const char* architecture, bool& is) = 0;
   /// E0111 unless a list of two bounds, if present, is from 0 or less to infinity.
   virtual void unlimited(const char* key, const char* why) = 0;
   /// A number for each layer: a list's, without what it has behind the layers for `more` modules, or one number for

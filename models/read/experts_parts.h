@@ -1,5 +1,8 @@
 #pragma once
 /// What entries of families with mixtures of experts share. Private to models/read/families_*.cpp.
+#include <fmt/format.h>
+
+#include <string>
 #include <utility>
 
 #include "models/read/family_parts.h"
@@ -28,10 +31,10 @@ inline void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
 }
 
 /// Random factors of what routers and experts read, in training alone, which a model here has not.
-inline void jitter_left_out(ConfigKeys& k) {
+inline void jitter_left_out(ConfigKeys& k, const std::string& key = "router_jitter_noise") {
   double noise = 0;
-  if (k.reads()) k.real({"router_jitter_noise"}, noise, 0, kMostCoefficient, 0);
-  if (noise > 0) k.differs("training multiplies nothing before routers by random factors (router_jitter_noise)");
+  if (k.reads()) k.real({key.c_str()}, noise, 0, kMostCoefficient, 0);
+  if (noise > 0) k.differs(fmt::format("training multiplies nothing before routers by random factors ({})", key));
 }
 
 /// For families where one key is the width of the experts and of dense MLPs, which do not exist.

@@ -32,6 +32,7 @@ void orion_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-5, false);
   rotation(k, m, 0);
   silu(k, m, "orion");
+  k.unused({"max_sequence_length"});  // max_position_embeddings, again
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ void latent_keys(ConfigKeys& k, Model& m, double usual_rank) {
   k.count({"v_head_dim"}, m.latent.value, 1, kMostWidth);
   k.only("rope_interleave", true, "the latent attention's rotation turns adjacent columns");
   if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
+  k.unused({"head_dim", "qk_head_dim"});
 }
 
 /// The module that predicts a token further ahead.
@@ -84,6 +85,7 @@ void deepseek_config(ConfigKeys& k, Model& m, bool third) {
   if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
   if (k.given("aux_loss_alpha"))
     k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
+  k.unused({"seq_aux"});
   further_prediction(k, m);
 }
 void deepseek_v2_config(ConfigKeys& k, Model& m) {
@@ -155,6 +157,8 @@ void indexer_keys(ConfigKeys& k, Model& m, std::int64_t heads) {
   k.count({"index_topk_freq"}, i.every, 1, kMostLayers, 1);
   k.count({"index_skip_topk_offset"}, i.first, 0, kMostLayers, 0);
   if (!k.reads()) return;
+  k.unused({"indexer_rope_interleave", "index_share_for_mtp_iteration"});
+  k.fixed("layer_types", "deepseek_sparse_attention", "all layers read chosen tokens in its class");
   const bool listed = k.given("indexer_types");
   if (i.every > 1 && !listed && !k.given("index_skip_topk_offset"))
     k.refuse("index_topk_freq", "which layers choose, and which read what a layer before chose, is not said",
@@ -190,7 +194,7 @@ void glm_moe_dsa_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-5, false);
   rotation(k, m, 0);
   silu(k, m, "glm_moe_dsa");
-  no_biases(k, "attention_bias");
+  for (const char* key : {"attention_bias", "mlp_bias"}) no_biases(k, key);
   latent_keys(k, m, 2048);
   experts_keys(k, m, "n_routed_experts");
   routed_like_deepseek(k, m, {2.5, true, 1, 3});
@@ -249,6 +253,7 @@ void glm4_moe_lite_config(ConfigKeys& k, Model& m) {
   routed_like_deepseek(k, m, {1.8, true, 1, 1});
   k.sparse_layers("mlp_layer_types", m);
   deepseek_groups(k, m);
+  k.fixed("topk_method", "noaux_tc", "experts are chosen in a way that its class does not have");
   further_prediction(k, m);
 }
 
@@ -450,6 +455,7 @@ void deepseek_moe_config(ConfigKeys& k, Model& m) {
   deepseek_routing(k, m, false);
   if (k.given("aux_loss_alpha"))
     k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
+  k.unused({"seq_aux"});
 }
 
 // rednote-hilab 2025, "dots.llm1", section 2: DeepSeek-V3's routing, and norms of q and k.
@@ -468,6 +474,8 @@ void dots1_config(ConfigKeys& k, Model& m) {
   experts_keys(k, m, "n_routed_experts");
   routed_like_deepseek(k, m, {1, false, 0, 0});
   deepseek_groups(k, m);
+  k.fixed("moe_layer_freq", "1", "all layers behind the first have experts in its class");
+  k.unused({"scoring_func", "topk_method"});  // its class has sigmoids and a balancing bias, whatever they say
 }
 
 // Baidu 2025, "ERNIE 4.5 Technical Report", section 2: experts are chosen by softmax scores with a balancing bias.
@@ -496,6 +504,14 @@ void ernie_moe_config(ConfigKeys& k, Model& m) {
   k.count({"moe_layer_start_index"}, e.first_dense, 0, kMostLayers, 1);
   k.count({"moe_layer_interval"}, e.period, 1, kMostLayers, 1);
   auxiliary_loss(k, m, 0.001);
+  further_left_out(k, "num_nextn_predict_layers", "the module that predicts a token further is left out");
+  k.fixed("moe_use_aux_free", "true", "routers have a balancing bias in its class");
+  k.fixed("moe_gate", "topk", "experts are chosen in a way that its class does not have");
+  k.unused({"moe_capacity"});
+  std::int64_t last = m.layers - 1;
+  if (k.reads()) k.count({"moe_layer_end_index"}, last, -1, kMostLayers, last);
+  if (last >= 0 && last < m.layers - 1)
+    k.refuse("moe_layer_end_index", "layers without experts are the first ones here", "the last layer, or -1");
 }
 
 WeightNames ernie_moe_names() {

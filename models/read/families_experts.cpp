@@ -62,6 +62,34 @@ WeightNames granite_moe_names() {
   return names;
 }
 
+// -- MiniCPM ----------------------------------------------------------------------------------------------------------
+
+// Hu et al. 2024, "MiniCPM", section 3.1: a Llama with factors on embeddings, residuals and logits; keys as in
+// configuration_minicpm.py beside the weights. Section 6.4: or with Mixtral's experts in all layers.
+void as_minicpm(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.norm_epsilon = 1e-6;
+}
+
+void minicpm_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-6, true);
+  rotation(k, m, 0);
+  silu(k, m, "minicpm");
+  no_biases(k, "attention_bias");
+  minicpm_scales(k, m, {1, 1, 1});
+  k.count({"num_experts", "num_local_experts", "n_routed_experts"}, e.count, 0, kMostExperts, 0);
+  if (e.any()) {
+    k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts, 2);
+    experts_as_wide_as_mlps(k, m);
+    if (k.reads()) e.normalised = true;
+  }
+  k.unused({"mup_denominator"});
+  if (k.given("sparse_config"))
+    k.refuse("sparse_config", "attention that reads only chosen blocks of tokens is not supported", "null");
+}
+
 // -- Phi-3.5-MoE ------------------------------------------------------------------------------------------------------
 
 // Abdin et al. 2024, "Phi-3 Technical Report", section 2: LayerNorms, biases of attention and of the head, two of
@@ -86,6 +114,8 @@ void phimoe_config(ConfigKeys& k, Model& m) {
   experts_keys(k, m, "num_local_experts");
   experts_as_wide_as_mlps(k, m);
   auxiliary_loss(k, m, 0.001);
+  jitter_left_out(k);
+  jitter_left_out(k, "input_jitter_noise");
 }
 
 WeightNames phimoe_names() {
@@ -138,6 +168,7 @@ void qwen_experts(ConfigKeys& k, Model& m) {
   k.flag({"norm_topk_prob"}, m.experts.normalised, false);
   k.expert_layers("mlp_only_layers", false, m);
   auxiliary_loss(k, m, 0.001);
+  k.fixed("qkv_bias", m.qkv_bias ? "true" : "false", "its class decides which products have biases");
 }
 
 void as_qwen2_moe(Model& m) {
@@ -179,6 +210,8 @@ void qwen3_moe_config(ConfigKeys& k, Model& m) {
   no_biases(k, "attention_bias");
   qwen_window(k, m);
   qwen_experts(k, m);
+  k.fixed("use_qk_norm", "true", "heads of q and k have norms in its class");
+  k.unused({"shared_expert_intermediate_size"});  // it has no shared experts
 }
 
 // -- OLMoE ------------------------------------------------------------------------------------------------------------
@@ -226,7 +259,14 @@ void minimax_m2_config(ConfigKeys& k, Model& m) {
   experts_keys(k, m, "num_local_experts");
   experts_as_wide_as_mlps(k, m);
   auxiliary_loss(k, m, 0.001);
+  jitter_left_out(k);
   if (k.given("use_mtp")) k.remark("the modules that predict further tokens are left out, as its class has none");
+  k.unused({"num_mtp_modules", "mtp_transformer_layers"});
+  k.fixed("qk_norm_type", "per_layer", "one norm reads all heads in its class");
+  k.fixed("scoring_func", "sigmoid", "experts are chosen in a way that its class does not have");
+  k.fixed("use_routing_bias", "true", "routers have a balancing bias in its class");
+  k.fixed("attn_type_list", "1", "all layers attend in its class");
+  k.fixed("shared_intermediate_size", "0", "its class has no shared experts");
 }
 
 WeightNames minimax_m2_names() {
@@ -267,7 +307,9 @@ void dbrx_config(ConfigKeys& k, Model& m) {
   k.real({"attn_config.clip_qkv"}, most, 0, 1e6, 0);
   bool added = e.aux_coefficient > 0;
   k.flag({"output_router_logits"}, added, false);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
   if (!k.reads()) return;
+  jitter_left_out(k, "ffn_config.moe_jitter_eps");
   if (power != 0 && power != 1)
     k.refuse("ffn_config", "weights of experts are only divided by their sum", "moe_normalize_expert_weights: 1");
   e.normalised = power == 1;
@@ -323,6 +365,8 @@ void gpt_oss_config(ConfigKeys& k, Model& m) {
   window_within(k, m);
   experts_keys(k, m, "num_local_experts");
   experts_as_wide_as_mlps(k, m);
+  auxiliary_loss(k, m, 0.9);
+  k.unused({"initial_context_length"});  // rope_scaling's own, again
 }
 
 // transformers, modeling_gpt_oss.py. Not read: OpenAI's own files, which have experts in 4 bits
@@ -365,6 +409,9 @@ void llama4_config(ConfigKeys& k, Model& m) {
   k.expert_layers("moe_layers", true, m);
   auxiliary_loss(k, m, 0.001);
   k.unrotated_layers("no_rope_layers", "no_rope_layer_interval", m, 4);
+  jitter_left_out(k);
+  k.unused(
+      {"attention_chunk_size", "use_qk_norm", "attn_temperature_tuning", "attn_scale", "floor_scale", "layer_types"});
   k.differs(
       "its attention is not limited to chunks, q and k have no norms without weights, scores do not grow with the "
       "position, and it sees no images");
@@ -411,6 +458,8 @@ std::vector<FamilyTraits> expert_families() {
       entry(Family::granite_moe_shared, "granitemoeshared", "Granite 3 of experts, some of them shared",
             "GraniteMoeSharedForCausalLM", "GraniteMoeShared", as_mixtral, granite_moe_shared_config,
             granite_moe_names()),
+      entry(Family::minicpm, "minicpm", "MiniCPM", "MiniCPMForCausalLM", "MiniCPMFor", as_minicpm, minicpm_config,
+            with_experts("mlp.gate", "mlp.experts", {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}})),
       entry(Family::phimoe, "phimoe", "Phi-3.5-MoE", "PhimoeForCausalLM", "Phimoe", as_phimoe, phimoe_config,
             phimoe_names()),
       entry(Family::hunyuan_moe, "hunyuan_v1_moe", "HunYuan of experts", "HunYuanMoEV1ForCausalLM", "HunYuanMoE",
@@ -419,7 +468,7 @@ std::vector<FamilyTraits> expert_families() {
             with_experts("mlp.gate", "mlp.experts", kProjections)),
   };
   for (FamilyTraits& one : all) {
-    one.mixture = true;
+    one.mixture = one.family != Family::minicpm;
     if (one.family == Family::qwen3_moe)
       for (const char* type : {"qwen3_vl_moe_text", "qwen3_omni_moe_text"}) one.model_types.push_back(type);
     if (one.family == Family::llama4) one.name = "llama4", one.model_types.push_back("llama4");

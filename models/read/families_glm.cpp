@@ -75,6 +75,10 @@ void chatglm_config(ConfigKeys& k, Model& m) {
   k.only("post_layer_norm", true, "there is a norm before the head here");
   k.only("apply_residual_connection_post_layernorm", false, "residuals here are taken before the norms");
   no_biases(k, "add_bias_linear");
+  k.fixed("original_rope", "true", "half of a head's columns rotate here");
+  for (const char* key : {"prefix_projection", "interleaved_qkv"}) k.fixed(key, "false", "its class has none of that");
+  k.unused({"quantization_bit"});
+  k.unused({"padded_vocab_size"});  // rows of vocab_size, where the file has both
 }
 
 WeightNames chatglm_names() {
@@ -222,6 +226,11 @@ void cohere_config(ConfigKeys& k, Model& m) {
   no_biases(k, "attention_bias");
   k.only("use_qk_norm", false, "heads have no LayerNorms of their own here");
   k.real({"logit_scale"}, m.logit_scale, 0, 1e6, 0.0625);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  for (const char* key : {"use_parallel_block", "use_gated_activation"}) k.fixed(key, "true", "its class has them");
+  k.fixed("rotary_pct", "1", "all columns rotate in its class");
+  k.fixed("order_of_interleaved_layers", "local_attn_first", "the last layer of each period sees all in its class");
+  k.unused({"layer_switch", "position_embedding_type", "use_embedding_sharing", "use_parallel_embedding"});
 }
 
 void cohere2_config(ConfigKeys& k, Model& m) {

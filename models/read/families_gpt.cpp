@@ -42,6 +42,8 @@ void gpt_config(ConfigKeys& k, Model& m) {
   rate(k, "attn_pdrop", m.dropout.attention);
   rate(k, "resid_pdrop", m.dropout.residual);
   k.only("add_cross_attention", false, "there is no encoder to attend to");
+  k.fixed("scale_attn_weights", "true", "scores are divided by the root of a head's width here");
+  k.fixed("scale_attn_by_inverse_layer_idx", "false", "scores are scaled alike in all layers here");
 }
 
 // -- BERT -------------------------------------------------------------------------------------------------------------
@@ -67,6 +69,9 @@ const WeightNames::Pairs kBertParts = {{"attn.q", "attention.self.query"},     {
                                        {"mlp.proj", "output.dense"},           {"ln_2", "output.LayerNorm"}};
 
 void bert_config(ConfigKeys& k, Model& m) {
+  // The class without the head of next sentences has no pooler either.
+  bool masked_alone = m.family == Family::bert && !m.next_sentence;
+  k.of_class("BertForMaskedLM", masked_alone);
   sizes(k, m);
   m.kv_heads = m.heads;
   k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
@@ -85,7 +90,7 @@ void bert_config(ConfigKeys& k, Model& m) {
   rate(k, "attention_probs_dropout_prob", m.dropout.attention);
   // The values of BertForPreTraining; a config.json says nothing about pre-training data.
   m.masked_fraction = kMaskedFraction;
-  m.next_sentence = m.token_types > 1;
+  m.next_sentence = m.token_types > 1 && !masked_alone;
   std::string positions = "absolute";
   k.text({"position_embedding_type"}, positions, "absolute");
   if (positions != "absolute")
@@ -212,6 +217,8 @@ void opt_config(ConfigKeys& k, Model& m) {
   k.only("do_layer_norm_before", true, "OPT-350M normalises after the residual, without a norm after its embeddings");
   k.only("enable_bias", true, "its linear layers have biases here");
   k.only("layer_norm_elementwise_affine", true, "norms have weights here");
+  k.fixed("layerdrop", "0", "no layer is left out here");
+  k.fixed("activation_dropout", "0", "nothing is dropped between an MLP's products here");
   k.only("_remove_final_layer_norm", false, "there is a norm before the head here");
 }
 
@@ -283,6 +290,7 @@ void bloom_config(ConfigKeys& k, Model& m) {
   rate(k, "attention_dropout", m.dropout.attention);
   rate(k, "hidden_dropout", m.dropout.residual);
   k.only("apply_residual_connection_post_layernorm", false, "residuals here are taken before the norms");
+  k.unused({"offset_alibi", "skip_bias_add", "skip_bias_add_qkv"});
 }
 
 // -- StarCoder and SantaCoder -----------------------------------------------------------------------------------------
@@ -334,6 +342,9 @@ void mpt_config(ConfigKeys& k, Model& m) {
   if (!slopes) k.refuse("attn_config", "MPT without ALiBi is not supported", "alibi: true");
   if (norms) k.refuse("attn_config", "LayerNorms of q and k are not supported", "qk_ln: false");
   clipped(k, "attn_config.clip_qkv");
+  k.fixed("attn_config.attn_type", "multihead_attention", "all heads have keys and values of their own here");
+  k.fixed("attn_config.alibi_bias_max", "8", "slopes end at 2^-8 here");
+  k.fixed("attn_config.prefix_lm", "false", "tokens see those before them alone here");
 }
 
 // -- Qwen -------------------------------------------------------------------------------------------------------------
@@ -364,6 +375,8 @@ void qwen_config(ConfigKeys& k, Model& m) {
   rate(k, "attn_dropout_prob", m.dropout.attention);
   rate(k, "emb_dropout_prob", m.dropout.embedding);
   k.only("no_bias", true, "only q, k and v have biases here");
+  k.fixed("scale_attn_weights", "true", "scores are divided by the root of a head's width here");
+  k.unused({"use_dynamic_ntk", "use_logn_attn"});  // of sequences longer than any that was trained
 }
 
 // -- the entries ------------------------------------------------------------------------------------------------------

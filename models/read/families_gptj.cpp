@@ -35,6 +35,9 @@ void gptj_config(ConfigKeys& k, Model& m) {
   rate(k, "embd_pdrop", m.dropout.embedding);
   rate(k, "attn_pdrop", m.dropout.attention);
   rate(k, "resid_pdrop", m.dropout.residual);
+  k.fixed("scale_attn_weights", "true", "scores are divided by the root of a head's width here");
+  k.fixed("rotary", "true", "positions rotate here");
+  k.unused({"n_ctx", "rope_scaling"});
 }
 
 // Nijkamp et al. 2023, "CodeGen", section 2.2: GPT-J's layers.

@@ -28,6 +28,7 @@ void state_space_keys(ConfigKeys& k, Model& m, const StateSpaceKeys& keys, std::
   k.count({keys.chunk}, s.chunk, 1, kMostSequence, chunk);
   k.flag({keys.conv_bias}, s.conv_bias, true);
   k.unlimited("time_step_limit", "a state space's steps have no bounds here");
+  k.unused({"time_step_min", "time_step_max", "time_step_floor", "time_step_rank"});
 }
 
 /// The convolution's activation.
@@ -54,6 +55,7 @@ void mamba_keys(ConfigKeys& k, Model& m) {
                    256);
   if (k.reads()) m.ssm.norm_groups = m.ssm.groups > 1 ? 1 : 0;
   k.only("mamba_proj_bias", false, "a state space's products have no biases here");
+  k.unused({"mamba_expand", "attn_rotary_emb", "z_loss_coefficient"});
 }
 
 /// The classes call the module `mixer`, or `mamba` where attention stands beside it.
@@ -140,6 +142,7 @@ void nemotron_h_experts(ConfigKeys& k, Model& m) {
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostScale, 1);
   further_left_out(k, "num_nextn_predict_layers", "the module that predicts a token further is left out");
   k.count({"moe_latent_size"}, e.narrow, 1, kMostWidth, 0);
+  k.fixed("n_shared_experts", "1", "its class has one shared expert");
 }
 
 void nemotron_h_config(ConfigKeys& k, Model& m) {
@@ -165,6 +168,8 @@ void nemotron_h_config(ConfigKeys& k, Model& m) {
   no_biases(k, "mlp_bias");
   no_biases(k, "use_bias");
   no_biases(k, "mamba_proj_bias");
+  k.fixed("hidden_dropout", "0", "nothing is dropped in its layers here");
+  k.unused({"expand", "rope_theta", "partial_rotary_factor", "mtp_hybrid_override_pattern", "mtp_layers_block_type"});
 }
 
 WeightNames nemotron_h_names() {
@@ -249,7 +254,10 @@ void granite_hybrid_config(ConfigKeys& k, Model& m) {
     k.count({"intermediate_size"}, e.hidden, 1, kMostWidth);
     auxiliary_loss(k, m, 0.001);
     if (k.reads()) e.shared = shared, e.normalised = true;
+  } else {
+    k.unused({"num_experts_per_tok", "intermediate_size", "output_router_logits", "router_aux_loss_coef"});
   }
+  k.fixed("normalization_function", "rmsnorm", "norms are RMSNorms in its class");
   positions_up_to(k, m);
   k.real({"rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-6);
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
@@ -257,7 +265,10 @@ void granite_hybrid_config(ConfigKeys& k, Model& m) {
   std::string positions = m.positions == Positions::rope ? "rope" : "nope";
   k.text({"position_embedding_type"}, positions, "nope");
   if (k.reads()) m.positions = positions == "rope" ? Positions::rope : Positions::none;
-  if (m.positions == Positions::rope) rotation(k, m, 0);
+  if (m.positions == Positions::rope)
+    rotation(k, m, 0);
+  else
+    k.unused({"rope_theta", "rope_scaling", "rope_parameters"});
   k.pattern(nullptr, "layer_types", e.any() ? Feed::experts : Feed::mlp, m);
   mamba_keys(k, m);
   granite_scales(k, m);
@@ -358,6 +369,8 @@ void qwen3_5_keys(ConfigKeys& k, Model& m, const char* title, std::int64_t exper
   qwen_delta_keys(k, m, title, experts, 8);
   if (!k.reads()) return;
   k.only("attn_output_gate", true, "the class always gates attention's output");
+  k.fixed("output_gate_type", "swish", "gates of delta networks are silu in its class");
+  k.unused({"mtp_use_dedicated_embeddings"});
   further_left_out(k, "mtp_num_hidden_layers", "the module that predicts a token further is left out");
 }
 void qwen3_5_config(ConfigKeys& k, Model& m) {
@@ -491,6 +504,8 @@ void falcon_h1_config(ConfigKeys& k, Model& m) {
   if (s.normed && gates_after)
     k.refuse("mamba_norm_before_gate", "a state space's norm stands behind its gate here", "false");
   for (const char* key : {"attention_bias", "mlp_bias", "projectors_bias", "mamba_proj_bias"}) no_biases(k, key);
+  k.fixed("mamba_use_mlp", "true", "its class has an MLP in every layer");
+  k.unused({"mamba_expand", "time_step_min", "time_step_max", "time_step_floor"});
   if (k.given("attn_layer_indices")) k.refuse("attn_layer_indices", "its class has attention in every layer", "null");
   falcon_h1_scales(k, m);
 }

@@ -20,6 +20,7 @@ void llama_config(ConfigKeys& k, Model& m) {
   silu(k, m, "llama");
   no_biases(k, "attention_bias");
   no_biases(k, "mlp_bias");
+  k.fixed("rope_interleaved", "false", "rotated columns are half of a head apart in its class");
 }
 
 // Jiang et al. 2023; later models have no window.
@@ -67,6 +68,7 @@ void mimo_config(ConfigKeys& k, Model& m) {
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
   k.flag({"attention_bias"}, m.qkv_bias, true);
   k.count({"num_nextn_predict_layers"}, m.further.modules, 0, 1, 0);
+  k.fixed("use_mrope", "false", "positions have one number here");
 }
 
 WeightNames mimo_names() {
@@ -199,7 +201,10 @@ void phi3_config(ConfigKeys& k, Model& m) {
   rate(k, "resid_pdrop", m.dropout.residual);
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
   window_within(k, m);
-  no_biases(k, "attention_bias");
+  for (const char* key : {"attention_bias", "mlp_bias", "lm_head_bias"}) no_biases(k, key);
+  k.fixed("full_attn_mod", "1", "all layers see as much in its class");
+  k.fixed("interpolate_factor", "1", "positions are not interpolated in its class");
+  k.unused({"original_max_position_embeddings"});  // of a scaled rotation, which asks for it
 }
 
 WeightNames phi3_names() {
@@ -251,6 +256,9 @@ void starcoder2_config(ConfigKeys& k, Model& m) {
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
   window_within(k, m);
   k.flag({"use_bias"}, m.bias, true);
+  k.fixed("mlp_type", "default", "its class has one MLP");
+  k.fixed("norm_type", "layer_norm", "its class has LayerNorms");
+  k.unused({"activation_function", "layer_norm_epsilon", "scale_attn_weights"});  // hidden_act and norm_epsilon say it
 }
 
 WeightNames starcoder2_names() {
@@ -367,6 +375,8 @@ void smollm3_config(ConfigKeys& k, Model& m) {
   no_biases(k, "mlp_bias");
   k.only("use_sliding_window", false, "layers without rotation have no window here");
   k.unrotated_layers("no_rope_layers", "no_rope_layer_interval", m, 4);
+  k.fixed("layer_types", "full_attention", "layers without rotation have no window here");
+  k.unused({"max_window_layers", "sliding_window"});
 }
 
 void as_arcee(Model& m) {
@@ -390,30 +400,6 @@ void granite_config(ConfigKeys& k, Model& m) {
   no_biases(k, "attention_bias");
   no_biases(k, "mlp_bias");
   granite_scales(k, m);
-}
-
-// -- MiniCPM ----------------------------------------------------------------------------------------------------------
-
-// Hu et al. 2024, "MiniCPM", section 3.1: a Llama with factors on embeddings, residuals and logits; keys as in
-// configuration_minicpm.py beside the weights.
-void as_minicpm(Model& m) {
-  as_llama(m);
-  m.tied_embeddings = true;
-  m.norm_epsilon = 1e-6;
-}
-
-void minicpm_config(ConfigKeys& k, Model& m) {
-  llama_keys(k, m, 1e-6, true);
-  rotation(k, m, 0);
-  silu(k, m, "minicpm");
-  no_biases(k, "attention_bias");
-  minicpm_scales(k, m, {1, 1, 1});
-  if (!k.reads()) return;
-  if (k.given("sparse_config"))
-    k.refuse("sparse_config", "attention that reads only chosen blocks of tokens is not supported", "null");
-  std::int64_t experts = 0;
-  k.count({"num_experts"}, experts, 0, kMostExperts, 0);
-  if (experts > 0) k.refuse("num_experts", "MiniCPM with experts is not supported", "models without num_experts");
 }
 
 // -- nanochat ---------------------------------------------------------------------------------------------------------
@@ -492,6 +478,7 @@ void baichuan_config(ConfigKeys& k, Model& m) {
   if (m.positions == Positions::rope) {
     positions_up_to(k, m);
     rotation(k, m, 0);
+    k.unused({"model_max_length"});
   } else {
     k.count({"model_max_length"}, m.max_sequence, 1, kMostSequence);
   }
@@ -558,8 +545,6 @@ std::vector<FamilyTraits> llama_families() {
             llama_names()),
       entry(Family::arcee, "arcee", "Arcee", "ArceeForCausalLM", "Arcee", as_arcee, arcee_config, llama_names()),
       entry(Family::granite, "granite", "Granite", "GraniteForCausalLM", "GraniteFor", as_llama, granite_config,
-            llama_names()),
-      entry(Family::minicpm, "minicpm", "MiniCPM", "MiniCPMForCausalLM", "MiniCPMFor", as_minicpm, minicpm_config,
             llama_names()),
       entry(Family::nanochat, "nanochat", "nanochat", "NanoChatForCausalLM", "NanoChat", as_nanochat, nanochat_config,
             nanochat_names()),

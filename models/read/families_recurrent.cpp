@@ -45,6 +45,9 @@ void lfm2_keys(ConfigKeys& k, Model& m) {
   k.rope_scaling(m);
   k.count({"conv_L_cache"}, m.conv_taps, 1, kMostWidth, 3);
   no_biases(k, "conv_bias");
+  k.fixed("block_use_swiglu", "true", "its class has gated MLPs");
+  k.unused({"block_dim", "conv_dim", "conv_dim_out", "block_mlp_init_scale", "block_out_init_scale",
+            "block_use_xavier_init"});
 }
 
 /// Short convolutions, but attention where `layer_types` or `full_attn_idxs` say so, else in all; then experts, if the
@@ -218,6 +221,7 @@ void minimax_config(ConfigKeys& k, Model& m) {
   if (std::int64_t shared = 0; k.reads()) {
     k.count({"shared_intermediate_size"}, shared, 0, kMostWidth, 0);
     if (shared > 0) k.refuse("shared_intermediate_size", "its class has no shared expert", "0");
+    k.unused({"shared_moe_mode", "shared_moe_coefficient"});
   }
   minimax_blocks(k, m);
   k.count({"block_size"}, m.ssm.chunk, 1, kMostSequence, 256);
@@ -266,6 +270,7 @@ void selective_keys(ConfigKeys& k, Model& m, const SelectiveKeys& name) {
   if (rank != "auto") k.count({name.rank}, s.rank, 1, kMostWidth, usual);
   if (!k.reads()) return;
   if (rank == "auto") s.rank = usual;
+  k.unused({"time_step_min", "time_step_max", "time_step_floor", "time_step_scale", "time_step_init_scheme"});
   s.heads = expand * m.hidden, s.width = s.groups = 1;
 }
 
@@ -295,6 +300,8 @@ void mamba_config(ConfigKeys& k, Model& m) {
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
   k.any_length(m, 2048, "Mamba's authors trained with 2,048 tokens (Gu and Dao 2023, section 4.2)");
   if (!k.reads()) return;
+  k.fixed("rms_norm", "true", "its class has RMSNorms");
+  k.unused({"d_inner", "ssm_cfg", "fused_add_norm"});
   m.ssm.heads = m.heads = m.kv_heads = columns;
   m.head_dim = 1;
   m.ffn_hidden = 4 * m.hidden;

@@ -88,6 +88,7 @@ void minimax_m3_experts(ConfigKeys& k, Model& m) {
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, 2);
   k.flag({"use_routing_bias"}, e.balance_bias, true);
   if (k.reads() && !e.balance_bias) e.bias_rate = 0;
+  if (k.reads()) k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
   Model by_flags = m;
   k.sparse_layers("mlp_layer_types", m);
   k.sparse_layers("moe_layer_freq", by_flags);
@@ -136,9 +137,11 @@ void minimax_m3_config(ConfigKeys& k, Model& m) {
   std::string of_heads = "per_head";
   k.text({"qk_norm_type"}, of_heads, "per_head");
   if (of_heads != "per_head") k.refuse("qk_norm_type", "its class norms each head by itself", "per_head");
-  for (const char* key : {"num_mtp_modules", "num_nextn_predict_layers"})
-    if (k.given(key))
-      return further_left_out(k, key, "the modules that predict further tokens are left out, as its class has none");
+  k.fixed("use_gemma_norm", "true", "norms' weights are stored less one in its class");
+  const bool modules = k.given("num_mtp_modules");
+  further_left_out(k, modules ? "num_mtp_modules" : "num_nextn_predict_layers",
+                   "the modules that predict further tokens are left out, as its class has none");
+  if (modules) k.unused({"num_nextn_predict_layers"});
 }
 
 WeightNames minimax_m3_names() {
@@ -202,13 +205,20 @@ void deepseek_v4_attention(ConfigKeys& k, Model& m, std::int64_t modules) {
   CompressedAttention& a = m.compressed;
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 512);
   k.count({"q_lora_rank"}, a.q_rank, 1, kMostWidth, 1024);
-  k.count({"qk_rope_head_dim"}, a.rope, 2, kMostWidth, 64);
+  double share = 0;
+  if (k.reads())
+    k.real({"partial_rotary_factor", "rope_parameters.main.partial_rotary_factor",
+            "rope_parameters.compress.partial_rotary_factor"},
+           share, 0, 1, 0);
+  constexpr double kUsualShare = 0.125;  // of a head
+  const double turned = static_cast<double>(m.head_dim) * (share > 0 ? share : kUsualShare);
+  k.count({"qk_rope_head_dim"}, a.rope, 2, kMostWidth, static_cast<std::int64_t>(turned));
   k.count({"sliding_window"}, a.window, 1, kMostSequence, 128);
   k.count({"compress_rates.compressed_sparse_attention", "compress_rate_csa"}, a.short_run, 2, kMostSequence, 4);
   k.count({"compress_rates.heavily_compressed_attention", "compress_rate_hca"}, a.long_run, 2, kMostSequence, 128);
   k.count({"o_groups"}, a.out_groups, 1, kMostWidth, 8);
   k.count({"o_lora_rank"}, a.out_rank, 1, kMostWidth, 1024);
-  k.real({"compress_rope_theta"}, a.theta, 1, 1e12, 160000);
+  k.real({"compress_rope_theta", "rope_parameters.compress.rope_theta"}, a.theta, 1, 1e12, 160000);
   k.count({"index_n_heads"}, m.indexer.heads, 1, kMostWidth, 64);
   k.count({"index_head_dim"}, m.indexer.width, 1, kMostWidth, 128);
   k.count({"index_topk"}, m.indexer.chosen, 1, kMostSequence, 512);
@@ -224,9 +234,12 @@ void deepseek_v4_attention(ConfigKeys& k, Model& m, std::int64_t modules) {
   const auto chooses = [](const BlockParts& one) { return one.mixer == Mixer::compressed; };
   if (m.blocks_with(m.layers, chooses) == 0) m.indexer = {};  // it chooses among short runs
   k.rope_scaling(m);
+  k.fixed("rope_parameters.main.rope_type", "default", "layers that read no runs rotate at rates that are not scaled");
   // The class multiplies cosines and sines by nothing unless the file says so.
   if (m.rope_scaling.kind == RopeKind::yarn)
-    k.real({"rope_scaling.attention_factor", "rope_parameters.attention_factor"}, m.rope_scaling.attention, 0, 1e6, 1);
+    k.real({"rope_scaling.attention_factor", "rope_parameters.compress.attention_factor",
+            "rope_parameters.attention_factor"},
+           m.rope_scaling.attention, 0, 1e6, 1);
 }
 
 void deepseek_v4_experts(ConfigKeys& k, Model& m) {
@@ -269,6 +282,7 @@ void deepseek_v4_config(ConfigKeys& k, Model& m) {
   for (const char* key : {"attention_bias", "mlp_bias"}) no_biases(k, key);
   k.count({"hc_mult"}, m.streams.count, 1, kMostStreams, 4);
   k.count({"hc_sinkhorn_iters"}, m.streams.steps, 0, kMostSequence, 20);
+  k.unused({"hc_eps"});
   std::int64_t modules = 0;
   if (k.reads()) k.count({"num_nextn_predict_layers"}, modules, 0, kMostLayers, 1);
   deepseek_v4_attention(k, m, modules);
@@ -293,7 +307,7 @@ std::vector<FamilyTraits> sparse_families() {
   all[1].vocab = 129280;
   all[1].model_types.push_back("deepseek_ref");
   all[0].name = "minimax_m3";
-  all[0].model_types.push_back("minimax_m3");
+  for (const char* type : {"minimax_m3", "minimax_m3_vl"}) all[0].model_types.push_back(type);
   all[0].mixture = true;
   all[0].names = stack_experts;
   return all;

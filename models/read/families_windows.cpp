@@ -113,6 +113,7 @@ void mimo_v2_published(ConfigKeys& k, Model& m) {
   if (m.experts.shared > 0) k.refuse("n_shared_experts", "its class has no shared experts", "null");
   no_biases(k, "mlp_bias");
   k.only("use_qk_norm", false, "heads of q and k have no norms here");
+  k.unused({"attention_chunk_size"});
   further_left_out(k, "num_nextn_predict_layers",
                    "the modules that predict further tokens are left out, as its class has none");
   if (k.given("attention_projection_layout"))
@@ -193,7 +194,7 @@ void step3p5_rotation(ConfigKeys& k, Model& m, std::int64_t modules) {
     std::string plain = "default";
     k.real({"rope_parameters.full_attention.rope_theta"}, m.rope_theta, 1, kMostTheta, kTheta);
     k.real({"rope_parameters.full_attention.partial_rotary_factor"}, m.rotary_share, 0, 1, 1);
-    k.text({"rope_parameters.full_attention.rope_type"}, plain, "default");
+    k.rope_scaling_at("rope_parameters.full_attention", m);
     if (m.window == 0) return;
     k.real({"rope_parameters.sliding_attention.rope_theta"}, theta, 1, kMostTheta, kTheta);
     k.real({"rope_parameters.sliding_attention.partial_rotary_factor"}, share, 0, 1, 1);
@@ -206,6 +207,7 @@ void step3p5_rotation(ConfigKeys& k, Model& m, std::int64_t modules) {
     k.real({"rope_parameters.sliding_attention.rope_theta"}, theta.windowed, 1, kMostTheta, kTheta);
     k.real({"rope_parameters.full_attention.partial_rotary_factor"}, share.full, 0, 1, 1);
     k.real({"rope_parameters.sliding_attention.partial_rotary_factor"}, share.windowed, 0, 1, 1);
+    k.fixed("rope_parameters.sliding_attention.rope_type", "default", "layers with a window rotate at plain rates");
   } else {
     theta = of_kinds(k, m, "rope_theta", k.each_layers("rope_theta", m, modules, 1, kMostTheta));
     const std::vector<double> shares = k.each_layers("partial_rotary_factors", m, modules, kLeastShare, 1);
@@ -256,6 +258,8 @@ void step3p5_published(ConfigKeys& k, Model& m, std::int64_t modules) {
   };
   same("attention_other_setting.num_attention_groups", m.kv_heads);
   same("attention_other_setting.head_dim", m.head_dim);
+  k.fixed("attention_other_setting.attention_type", "sliding_attention", "the other kind of layer has a window");
+  k.fixed("n_shared_experts", "1", "its class has one shared expert");
   if (modules > 0) k.remark("the modules that predict further tokens are left out, as its class has none");
   if (m.window > 0 && !k.given("num_sliding_attention_heads") && !k.given("attention_other_setting"))
     k.remark("the file does not say how many heads layers with a window have: as many as the others, as in its class");

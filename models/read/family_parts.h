@@ -34,9 +34,13 @@ inline void rotation(ConfigKeys& k, Model& m, double share, double theta = 10000
   k.rope_scaling(m);
 }
 
-/// The number of a head's columns that rotate, as some classes have it in place of a share.
+/// The number of a head's columns that rotate, as some classes have it; or a share of them, where the file has that
+/// alone.
 inline void rotated_columns(ConfigKeys& k, Model& m, std::int64_t fallback) {
   const std::int64_t width = m.head_dim > 0 ? m.head_dim : m.hidden / std::max<std::int64_t>(1, m.heads);
+  double share = 0;
+  if (k.reads()) k.real({"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, share, 0, 1, 0);
+  if (share > 0) fallback = static_cast<std::int64_t>(share * static_cast<double>(width) + 1e-9);
   std::int64_t turned = k.reads() ? fallback : m.rotary_columns();
   k.count({"rotary_dim"}, turned, 1, kMostWidth, fallback);
   if (k.reads()) m.rotary_share = turned < width ? static_cast<double>(turned) / static_cast<double>(width) : 1;
@@ -191,6 +195,8 @@ inline void exaone_windows(ConfigKeys& k, Model& m) {
     k.text({"sliding_window_pattern"}, pattern, "LLLG");
     if (pattern != "LLLG" && pattern != "4")
       k.refuse("sliding_window_pattern", "windows in another pattern are read from layer_types alone", "LLLG, or 4");
+  } else {
+    k.unused({"sliding_window_pattern"});
   }
   const bool has_windows = m.window > 0;
   k.layer_types(m);
@@ -214,6 +220,14 @@ inline void hunyuan_keys(ConfigKeys& k, Model& m, const char* title) {
   k.flag({"use_qk_norm"}, m.qk_norm, true);
   if (k.reads()) m.late_qk_norm = m.qk_norm;
   k.only("use_cla", false, "each layer makes keys and values of its own here");
+  for (const char* key : {"use_mla", "position_embedding_xdrope", "group_limited_greedy"})
+    k.fixed(key, "false", "its class has none of that");
+  k.fixed("use_rotary_pos_emb", "true", "positions rotate in its class");
+  k.fixed("norm_type", "rms", "norms are RMSNorms in its class");
+  k.fixed("routed_scaling_factor", "1", "weights of experts are not scaled in its class");
+  k.unused({"cla_share_factor", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+            "n_group", "topk_group", "moe_random_routing_dropped_token", "use_mixed_mlp_moe", "org_vocab_size",
+            "add_classification_head", "class_num", "pool_type", "dense_list", "num_media_embeds", "skip_cls_token"});
 }
 
 inline WeightNames hunyuan_names() {
@@ -234,6 +248,8 @@ inline void qwen_window(ConfigKeys& k, Model& m) {
   if (uses) {
     k.count({"sliding_window"}, m.window, 1, kMostSequence, 4096);
     k.count({"max_window_layers"}, first, 0, kMostLayers, 28);
+  } else {
+    k.unused({"sliding_window", "max_window_layers"});
   }
   if (k.reads() && !k.given("layer_types")) {
     std::vector<bool> sliding;

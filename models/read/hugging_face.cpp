@@ -12,10 +12,14 @@
 #include <string_view>
 #include <utility>
 
+#include "base/printable.h"
+#include "base/units.h"
 #include "models/limits.h"
 #include "models/read/families.h"
+#include "models/read/idle_keys.h"
 #include "models/read/original.h"
 #include "models/read/unread.h"
+#include "models/read/which_family.h"
 
 namespace orrery::models {
 
@@ -100,6 +104,24 @@ class ConfigReader : public ConfigKeys {
                   fmt::format("`{}: {}`, or write what is near {}", key, wanted, kOwnForm));
   }
 
+  void fixed(const char* key, const char* value, const char* why) override {
+    const Cursor at = find({key});
+    if (!at.exists()) return;
+    for (const Cursor& one : at.one_or_many()) {
+      const std::string found = one.is_scalar() ? one.scalar_text() : "...";
+      double number = 0, wanted = 0;
+      const bool same =
+          base::parse_number(found, number) && base::parse_number(value, wanted) ? number == wanted : found == value;
+      if (!same)
+        return one.error("E0111", fmt::format("`{}: {}` is not supported: {}", key, base::printable(found), why),
+                         fmt::format("`{}: {}`, or write what is near {}", key, value, kOwnForm));
+    }
+  }
+
+  void unused(Names names) override {
+    for (const char* name : names) find({name}).ignore();
+  }
+
   void expert_layers(const char* key, bool only, Model& model) override {
     const Cursor list = at_.optional(key);
     if (!list.exists() || model.layers < 1) return;
@@ -169,11 +191,12 @@ class ConfigReader : public ConfigKeys {
   void attention_types(const char* runs, const char* flat, Model& model) override {
     std::vector<bool> local;
     Cursor list = at_.optional(flat);
+    const Cursor in_runs = at_.optional(runs);
     const auto add = [&](const Cursor& one) { local.push_back(one.choice({"global", "local"}, 0) == 1); };
-    if (list.is_sequence()) {
+    if (list.exists()) {
       for (const Cursor& one : list.items()) add(one);
     } else {
-      list = at_.optional(runs);
+      list = in_runs;
       if (!list.exists()) local = usual_attention();
       for (const Cursor& run : list.items()) {
         const std::vector<Cursor> parts = run.items();
@@ -193,10 +216,8 @@ class ConfigReader : public ConfigKeys {
 
   void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) override {
     const Cursor layers = at_.optional(list);
-    if (!layers.is_sequence() || layers.items().empty()) {
-      model.unrotated_period = at_.optional(period).integer(0, kMostLayers, fallback);
-      return;
-    }
+    const std::int64_t every = at_.optional(period).integer(0, kMostLayers, fallback);
+    if (layers.items().empty()) return void(model.unrotated_period = every);
     std::vector<bool> rotates;
     for (const Cursor& one : layers.items()) rotates.push_back(one.integer(0, 1, 1) == 1);
     rotates.resize(static_cast<std::size_t>(model.layers), true);
@@ -258,15 +279,21 @@ class ConfigReader : public ConfigKeys {
     place_blocks(at_.optional(key), std::move(blocks), model);
   }
 
-  void rope_scaling(Model& model) override {
+  void rope_scaling_at(const std::string&, Model& model) override {
     Cursor at = at_.optional("rope_scaling");
-    if (!at.is_map()) at = at_.optional("rope_parameters");
-    if (at.is_map() || at_.has("rope_scaling")) model.rope_scaling = {};  // else the class's own
-    if (!at.is_map()) return;
-    if (const Cursor full = at.optional("full_attention"); full.is_map()) at = full;
+    if (!at.exists()) at = at_.optional("rope_parameters");
+    if (at.exists() || at_.has("rope_scaling")) model.rope_scaling = {};  // else the class's own
+    if (!at.exists()) return;
+    // Of a kind of layer: where others have their own, theirs are never scaled.
+    for (const char* kind : {"full_attention", "compress"})
+      if (const Cursor own = at.optional(kind); own.exists()) {
+        at = own;
+        break;
+      }
     if (at.optional("llama_4_scaling_beta").number(0, 1e3, 0) > 0)
       differs("queries are not scaled with their positions beyond the first length (llama_4_scaling_beta)");
-    const std::string kind = at.optional(at.has("rope_type") ? "rope_type" : "type").text("default");
+    const Cursor first = at.optional("rope_type"), second = at.optional("type");
+    const std::string kind = (first.exists() ? first : second).text("default");
     constexpr double kMost = 1e6;
     RopeScaling s;
     const auto number = [&](const char* key, double fallback) { return at.optional(key).number(0, kMost, fallback); };
@@ -300,6 +327,7 @@ class ConfigReader : public ConfigKeys {
         remark("rope_scaling of type mrope is left out: tokens of text have one position in all its sections");
       else if (kind != "default")
         differs(fmt::format("rope_scaling of type {} is left out: positions rotate as without it", kind));
+      if (kind != "default") at.ignore();
       return;
     }
     s.factor = at.at("factor").number(1, kMost, 1);
@@ -318,6 +346,13 @@ class ConfigReader : public ConfigKeys {
       if (std::ranges::find(kWeigh, model.family) != std::end(kWeigh)) s.score_weight = all;
     }
     model.rope_scaling = s;
+  }
+
+  void of_class(const char* architecture, bool& is) override {
+    const Cursor classes = at_.optional("architectures");
+    is = false;
+    if (classes.exists())
+      for (const Cursor& one : classes.items()) is = is || one.text() == architecture;
   }
 
   void unlimited(const char* key, const char* why) override {
@@ -443,20 +478,20 @@ class ConfigReader : public ConfigKeys {
                  "one entry for each of `num_hidden_layers`");
     model.pattern = shortest_period(std::move(blocks));
   }
-  /// The first of several names that the file has; an empty cursor if it has none.
+  /// The first of several names that the file has; an empty cursor if it has none. E0104 where a map is something else.
   [[nodiscard]] Cursor find(Names names) const {
-    Cursor last;
+    Cursor found;
     for (std::string_view name : names) {
       Cursor map = at_;
-      for (std::size_t dot = name.find('.'); dot != std::string_view::npos && map.is_map(); dot = name.find('.')) {
+      for (std::size_t dot = name.find('.'); dot != std::string_view::npos && map.exists(); dot = name.find('.')) {
         map = map.optional(std::string(name.substr(0, dot)));
         name.remove_prefix(dot + 1);
       }
-      if (!map.is_map()) continue;
-      last = map.optional(std::string(name));
-      if (last.exists()) return last;
+      if (!map.exists()) continue;
+      const Cursor here = map.optional(std::string(name));
+      if (!found.exists()) found = here;  // the others count as read: the class goes by one name
     }
-    return at_.optional(*names.begin());
+    return found.exists() ? found : at_.optional(*names.begin());
   }
 
   const Cursor& at_;
@@ -464,70 +499,6 @@ class ConfigReader : public ConfigKeys {
   bool has_sizes_;
   std::vector<std::string> assumed_;
 };
-
-const FamilyTraits* of_model_type(const std::string& type) {
-  for (const FamilyTraits& family : families())
-    for (const char* known : family.model_types)
-      if (type == known) return &family;
-  return nullptr;
-}
-
-const FamilyTraits* of_architecture(const std::string& architecture) {
-  const FamilyTraits* found = nullptr;  // the longest name wins: Llama4For… is not a Llama
-  for (const FamilyTraits& family : families())
-    if (architecture.rfind(family.architectures, 0) == 0 &&
-        (!found || std::string_view(family.architectures).size() > std::string_view(found->architectures).size()))
-      found = &family;
-  return found;
-}
-
-void refuse_family(const Cursor& root, const Cursor& at, const char* what, const std::string& name) {
-  const Unread of = unread(root, name);
-  at.error(
-      "E0110",
-      fmt::format("{} {} is not a supported family{}{}", what, base::quoted(name), of.why.empty() ? "" : ": ", of.why),
-      of.help);
-}
-
-const FamilyTraits* family_of(const Cursor& root) {
-  if (const Cursor type = root.optional("model_type"); type.exists()) {
-    const std::string found = type.text("?");
-    const FamilyTraits* family = of_model_type(found);
-    if (!family) refuse_family(root, type, "model_type", found);
-    return family;
-  }
-  const Cursor classes = root.optional("architectures");
-  const std::vector<Cursor> architectures = classes.exists() ? classes.items() : std::vector<Cursor>{};
-  if (architectures.empty()) {
-    root.error("E0110", "neither model_type nor architectures says which family this is", unread(root, "").help);
-    return nullptr;
-  }
-  const std::string found = architectures.front().text("?");
-  const FamilyTraits* family = of_architecture(found);
-  if (!family) refuse_family(root, architectures.front(), "architecture", found);
-  return family;
-}
-
-/// The part of a file that has the language model's sizes, and the keys that lead to it: files of models that also read
-/// images or sound nest it.
-struct LanguagePart {
-  Cursor at;
-  std::string path = {};
-};
-LanguagePart language_part(const Cursor& root) {
-  LanguagePart part{root};
-  for (bool deeper = true; deeper;) {
-    deeper = false;
-    if (part.at.has("num_hidden_layers") || part.at.has("n_layer")) break;
-    for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"})
-      if (const Cursor nested = part.at.optional(key); nested.is_map()) {
-        part = {nested, part.path.empty() ? key : part.path + "." + key};
-        deeper = true;
-        break;
-      }
-  }
-  return part;
-}
 
 /// Sizes that a class has where a nested part is silent, as published files of text and images leave out what equals
 /// them. kv_heads 0: as many as heads. Source: the classes' configurations in Hugging Face's transformers.
@@ -546,6 +517,17 @@ const ClassSizes* class_sizes(Family family) {
   return nullptr;
 }
 
+/// Weights in fewer bits are a matter of the file; here they are as wide as the job says.
+void remark_on_quantization(const Cursor& at, Model& m) {
+  const Cursor fewer = at.optional("quantization_config");
+  if (!fewer.exists()) return;
+  const std::string method = fewer.is_map() ? fewer.optional("quant_method").scalar_text() : "";
+  fewer.ignore();
+  m.sources.push_back(
+      fmt::format("its files of weights hold numbers in fewer bits (quantization_config{}), which nothing here goes by",
+                  method.empty() ? "" : ": " + base::printable(method)));
+}
+
 }  // namespace
 
 bool is_hugging_face(const Cursor& root) {
@@ -557,10 +539,10 @@ bool is_hugging_face(const Cursor& root) {
 
 Model read_hugging_face(const Cursor& root, const std::string& name) {
   Model m;
-  root.ignore();  // most keys of a config.json do not concern a Model
+  root.ignore();  // a key that nothing asks for is no error
   const LanguagePart part = language_part(root);
   const Cursor& at = part.at;
-  const FamilyTraits* family = family_of(at);
+  const FamilyTraits* family = family_of(root, part);
   if (!family) return m;
   m.family = family->family;
   family->defaults(m);
@@ -593,6 +575,9 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
                      fmt::format("its language model alone{}: what reads images or sound is left out",
                                  whole ? "" : " (" + part.path + ")"));
   m.sources.insert(m.sources.begin(), fmt::format("Hugging Face config.json of {}", m.name));
+  remark_on_quantization(root, m);
+  if (!whole) remark_on_quantization(at, m);
+  if (!root.findings().failed()) warn_of_unread(root, part);
   return m;
 }
 

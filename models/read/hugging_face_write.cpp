@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -18,6 +19,9 @@
 
 namespace orrery::models {
 namespace {
+
+/// In transformers, in the order of RopeKind.
+constexpr std::array kRopeWords = {"default", "linear", "llama3", "yarn", "longrope", "proportional"};
 
 class ConfigWriter : public ConfigKeys {
  public:
@@ -62,6 +66,8 @@ class ConfigWriter : public ConfigKeys {
         return quote(*names.begin(), one.word);
   }
   void only(const char* key, bool wanted, const char*) override { put(key, wanted ? "true" : "false"); }
+  void fixed(const char*, const char*, const char*) override {}
+  void unused(Names) override {}
   void expert_layers(const char* key, bool only, Model& model) override {
     const Experts& e = model.experts;
     if (only && e.first_dense == 0) return;  // the period says it
@@ -112,34 +118,32 @@ class ConfigWriter : public ConfigKeys {
     return true;
   }
   void blocks(const char*, std::vector<BlockParts>, Model&) override {}
-  void rope_scaling(Model& model) override {
+  void rope_scaling_at(const std::string& at, Model& model) override {
     const RopeScaling& s = model.rope_scaling;
-    switch (s.kind) {
-      case RopeKind::none: return put("rope_scaling", "null");
-      case RopeKind::linear:
-        return put("rope_scaling", fmt::format(R"({{"rope_type": "linear", "factor": {}}})", s.factor));
-      case RopeKind::llama3:
-        return put("rope_scaling",
-                   fmt::format(R"({{"rope_type": "llama3", "factor": {}, "original_max_position_embeddings": {}, )"
-                               R"("low_freq_factor": {}, "high_freq_factor": {}}})",
-                               s.factor, s.original, s.low, s.high));
-      case RopeKind::longrope:
-        put("original_max_position_embeddings", fmt::format("{}", s.original));
-        return put("rope_scaling",
-                   fmt::format(R"({{"rope_type": "longrope", "short_factor": [{}], "long_factor": [{}], )"
-                               R"("original_max_position_embeddings": {}, {}}})",
-                               fmt::join(s.divisors, ", "), fmt::join(s.long_divisors, ", "), s.original,
-                               s.attention == s.long_attention ? fmt::format(R"("attention_factor": {})", s.attention)
-                                                               : fmt::format(R"("short_mscale": {}, "long_mscale": {})",
-                                                                             s.attention, s.long_attention)));
-      case RopeKind::proportional: return;  // keys of its family (models/read/families_gemma4.cpp)
-      case RopeKind::yarn: break;
+    if (s.kind == RopeKind::proportional) return;  // keys of its family (models/read/families_gemma4.cpp)
+    const bool within = at.find('.') != std::string::npos;
+    if (s.kind == RopeKind::none) return within ? put(at + ".rope_type", "\"default\"") : put(at, "null");
+    const auto number = [&](const char* key, double value) { put(at + "." + key, fmt::format("{}", value)); };
+    const auto numbers = [&](const char* key, const std::vector<double>& values) {
+      put(at + "." + key, fmt::format("[{}]", fmt::join(values, ", ")));
+    };
+    put(at + ".rope_type", fmt::format("\"{}\"", kRopeWords[static_cast<std::size_t>(s.kind)]));
+    if (s.kind != RopeKind::linear) put(at + ".original_max_position_embeddings", fmt::format("{}", s.original));
+    if (s.kind == RopeKind::longrope) {
+      put("original_max_position_embeddings", fmt::format("{}", s.original));
+      numbers("short_factor", s.divisors), numbers("long_factor", s.long_divisors);
+      if (s.attention == s.long_attention) return number("attention_factor", s.attention);
+      return number("short_mscale", s.attention), number("long_mscale", s.long_attention);
     }
-    put("rope_scaling",
-        fmt::format(R"({{"rope_type": "yarn", "factor": {}, "original_max_position_embeddings": {}, "beta_slow": {}, )"
-                    R"("beta_fast": {}, "truncate": {}, "attention_factor": {}{}}})",
-                    s.factor, s.original, s.low, s.high, s.whole_pairs, s.attention,
-                    s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
+    number("factor", s.factor);
+    if (s.kind == RopeKind::llama3) number("low_freq_factor", s.low), number("high_freq_factor", s.high);
+    if (s.kind != RopeKind::yarn) return;
+    number("beta_slow", s.low), number("beta_fast", s.high), number("attention_factor", s.attention);
+    put(at + ".truncate", s.whole_pairs ? "true" : "false");
+    if (s.score_weight > 0) number("mscale_all_dim", s.score_weight);
+  }
+  void of_class(const char* architecture, bool& is) override {
+    if (is) put("architectures", fmt::format("[\"{}\"]", architecture));
   }
   void unlimited(const char*, const char*) override {}
   std::vector<double> each_layers(const char*, const Model&, std::int64_t, double, double) override { return {}; }
@@ -245,11 +249,11 @@ base::Result<std::string> write_hugging_face(const Model& model) {
   const auto written = [&](const std::string& name) {
     Model m = model;
     ConfigWriter out;
-    out.put("architectures", fmt::format("[\"{}\"]", family.architecture));
     out.quote("model_type", family.model_types.front());
     out.quote("_name_or_path", name);
     out.put("vocab_size", fmt::format("{}", m.vocab));
     family.config(out, m);
+    out.put("architectures", fmt::format("[\"{}\"]", family.architecture));  // unless it is another of its classes
     out.put(model.family == Family::opt ? "init_std" : "initializer_range", fmt::format("{}", m.initial_stddev));
     out.quote("torch_dtype", "float32");
     any_length = out.any_length();

@@ -419,9 +419,10 @@ std::string dropout_text(const Dropout& d) {
   return fmt::format("{{embedding: {}, attention: {}, residual: {}}}", d.embedding, d.attention, d.residual);
 }
 
-base::Result<Model> parse_model(std::string_view text, std::string file) {
+base::Result<Model> parse_model(std::string_view text, std::string file, base::Diagnostics* warnings) {
   const std::string name = stem(file);
-  return base::read_document<Model>(text, std::move(file), [&](const Cursor& root) { return read_any(root, name); });
+  return base::read_document<Model>(
+      text, std::move(file), [&](const Cursor& root) { return read_any(root, name); }, warnings);
 }
 
 Model read_model(const Cursor& at) {

@@ -10,8 +10,9 @@
 
 namespace orrery::models {
 
-/// The model's name comes from the text, else from `file`'s stem.
-[[nodiscard]] base::Result<Model> parse_model(std::string_view text, std::string file);
+/// The model's name comes from the text, else from `file`'s stem. Warnings (E0113) go to `warnings` if given.
+[[nodiscard]] base::Result<Model> parse_model(std::string_view text, std::string file,
+                                              base::Diagnostics* warnings = nullptr);
 /// The same from a place inside another document, such as a plan file, which contains its model.
 [[nodiscard]] Model read_model(const base::Cursor& at);
 /// Dropout rates: one number for all three places, or a map.

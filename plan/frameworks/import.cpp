@@ -95,7 +95,7 @@ class RunImport {
           {run_problem("E0650", {configs.front().name, 1, 1, 1}, "a model's config.json alone says nothing of a run",
                        "give DeepSpeed's JSON beside it; or name it in a job, model: config.json")});
     if (!configs.empty()) {
-      auto model = models::parse_model(configs.front().text, configs.front().name);
+      auto model = models::parse_model(configs.front().text, configs.front().name, &of_model_);
       if (!model) return tl::unexpected(model.error());
       given_model_ = std::move(*model);
       from_.push_back(configs.front().name + ": the model");
@@ -368,13 +368,15 @@ class RunImport {
     }
     for (const base::Diagnostic& one : reading.warnings)
       out.notes.push_back(fmt::format("{} (line {})", one.message, one.where.line));
-    out.warnings = std::move(reading.warnings);
+    out.warnings = std::move(of_model_);
+    out.warnings.insert(out.warnings.end(), reading.warnings.begin(), reading.warnings.end());
     return out;
   }
 
   const RunQuestion& question_;
   std::map<RunFormat, std::vector<RunFile>> by_format_;
   std::optional<models::Model> given_model_;
+  base::Diagnostics of_model_;  ///< warnings of its config.json
   std::string catalogue_;
   std::vector<std::string> from_, assumed_;
 };

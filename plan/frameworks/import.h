@@ -42,7 +42,7 @@ struct ImportedRun {
   Software software;               ///< as far as the files say it; the stack may not know all of it
   int per_node = 0;                ///< GPUs of a node; 0: the files do not say
   std::vector<std::string> notes;  ///< for the head of what is written: which file says what, what was assumed
-  base::Diagnostics warnings;      ///< E0655, E0656
+  base::Diagnostics warnings;      ///< E0113, E0655, E0656
 };
 
 /// E0650: the files are not one run; E0651: one is no such file, or is cut; E0652: a value that only a run can tell;

@@ -409,6 +409,13 @@ inline const std::vector<Configuration>& configurations() {
            "hidden_size": 7168, "index_topk": 1024, "moe_intermediate_size": 3072, "n_routed_experts": 384,
            "num_attention_heads": 128, "num_hidden_layers": 61, "o_groups": 16, "q_lora_rank": 1536,
            "routed_scaling_factor": 2.5})"},
+      // MiniCPM-MoE 8x2B: 40 layers of 4 x 2304^2 + 2304 x 8 + 8 x 3 x 2304 x 5760 + 2 x 2304.
+      {"", 13'873'291'776, 4.3, 0.05,
+       R"({"architectures": ["MiniCPMForCausalLM"], "dim_model_base": 256, "hidden_act": "silu", "hidden_size": 2304,
+           "initializer_range": 0.1, "intermediate_size": 5760, "max_position_embeddings": 4096,
+           "model_type": "minicpm", "num_attention_heads": 36, "num_experts": 8, "num_experts_per_tok": 2,
+           "num_hidden_layers": 40, "num_key_value_heads": 36, "rms_norm_eps": 1e-05, "rope_scaling": null,
+           "scale_depth": 1.4, "scale_emb": 12, "tie_word_embeddings": true, "vocab_size": 122753})"},
       {"", 400'711'848'960, 17, 0.5,  // Llama 4 Maverick: each second layer has experts
        R"({"model_type": "llama4_text", "head_dim": 128, "hidden_size": 5120, "interleave_moe_layer_step": 2,
            "intermediate_size": 8192, "intermediate_size_mlp": 16384, "max_position_embeddings": 1048576,

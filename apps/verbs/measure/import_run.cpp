@@ -111,7 +111,9 @@ plan::Software software_of(const plan::ImportedRun& run, const Context& context,
   return cost::known_words(*stack, run.software, find);
 }
 
-plan::RunQuestion question_of(const ImportOptions& options, const clusters::Cluster& cluster, const Context& context) {
+/// `warnings`: of the model that is named. It has to outlive the question.
+plan::RunQuestion question_of(const ImportOptions& options, const clusters::Cluster& cluster, const Context& context,
+                              base::Diagnostics& warnings) {
   plan::RunQuestion question;
   question.ranks = options.ranks;
   question.ranks_otherwise = cluster.size();
@@ -119,8 +121,8 @@ plan::RunQuestion question_of(const ImportOptions& options, const clusters::Clus
   question.name = stem_of(options.files.front());
   for (const std::string& one : options.settings)
     question.set[one.substr(0, one.find('='))] = one.substr(std::min(one.find('=') + 1, one.size()));
-  question.find_model = [&options, &context](const std::string& name) {
-    return load_model(context.catalog, name, {options.files.front(), 0, 0, 1}, ".");
+  question.find_model = [&options, &context, &warnings](const std::string& name) {
+    return load_model(context.catalog, name, {options.files.front(), 0, 0, 1}, ".", &warnings);
   };
   return question;
 }
@@ -144,7 +146,8 @@ std::optional<Outcome> import_run(const ImportOptions& options, const std::vecto
                        {}}});
   const auto found = load_cluster(context.catalog, options.cluster, {options.cluster, 0, 0, 1}, ".");
   if (!found) return bad_input(found.error());
-  auto run = plan::import_run(files, question_of(options, *found, context));
+  base::Diagnostics of_model;
+  auto run = plan::import_run(files, question_of(options, *found, context, of_model));
   if (!run) return bad_input(with_lines(run.error(), files));
   const int ranks = run->spec.mesh.ranks();
   auto cluster = ranks == found->size() ? *found : clusters::resized(*found, ranks);
@@ -178,7 +181,9 @@ std::optional<Outcome> import_run(const ImportOptions& options, const std::vecto
   const std::string head = comments_of(notes);
   const Written written = options.as == "job" ? job_text(options, file, *run, head) : plan_text(file, head);
   Outcome outcome;
-  outcome.diagnostics = with_lines(std::move(run->warnings), files);
+  outcome.diagnostics = std::move(of_model);
+  for (base::Diagnostic& one : with_lines(std::move(run->warnings), files))
+    outcome.diagnostics.push_back(std::move(one));
   if (loaded->warning) outcome.diagnostics.push_back(*loaded->warning);
   nlohmann::json inputs = nlohmann::json::array();
   for (const plan::RunFile& one : files) inputs.push_back({{"file", one.name}, {"format", plan::name_of(one.format)}});

@@ -213,12 +213,13 @@ struct Made {
   std::string model_file;  ///< path of a model that is written beside the job; else empty
   plan::Training clicks = usual_clicks();
   std::vector<std::string> notes;
+  base::Diagnostics warnings = {};
 };
 
 base::Result<Made> make(InitOptions& options, const Context& context) {
   Made made;
   if (options.dlrm.empty()) {
-    auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".");
+    auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".", &made.warnings);
     if (!model) return base::fail(model.error());
     made.model = std::move(*model);
     options.model = from_job(context.catalog, kModels, options.model, options.output);
@@ -273,6 +274,7 @@ Outcome run_init(const InitOptions& given, const Context& context) {
   const auto parsed = plan::parse_job(text, options.output);
   ENSURE(parsed.has_value(), "init wrote a job that does not parse: {}", base::render(parsed.error(), false));
   Outcome outcome;
+  outcome.diagnostics = made->warnings;
   outcome.json = nlohmann::json{{"job", options.output}, {"model", options.model}, {"cluster", cluster_name}}.dump();
   if (options.output == "-") {
     outcome.text = std::move(text);

@@ -227,6 +227,14 @@ TEST(HybridFamilies, HaveThePublishedParameterCounts) {
   }
 }
 
+TEST(HybridFamilies, AreReadWithoutAWarning) {
+  for (const Published& one : published()) {
+    base::Diagnostics warnings;
+    EXPECT_TRUE(parse_model(one.config, "config.json", &warnings));
+    EXPECT_TRUE(warnings.empty()) << one.config << base::render(warnings, false);
+  }
+}
+
 // Nemotron 3 Nano 30B-A3B: 6 of 128 experts and the shared one.
 TEST(HybridFamilies, CountThePassingTokensParameters) {
   EXPECT_EQ(parameters_active(read(published()[2].config)), 3'580'073'408);

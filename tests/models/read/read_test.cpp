@@ -41,7 +41,7 @@ std::string refused(const std::string& text, const std::string& file = "model.ya
   return model ? "(accepted)" : base::render(model.error(), false);
 }
 
-// config.json of openai-community/gpt2, bert-large-uncased and meta-llama/Llama-2-7b-hf, without keys on generation.
+// config.json of gpt2, bert-large-uncased (as the class that it was trained as) and Llama-2-7b-hf, without generation.
 const char* const kGpt2 = R"({
   "activation_function": "gelu_new",
   "architectures": ["GPT2LMHeadModel"],
@@ -60,7 +60,7 @@ const char* const kGpt2 = R"({
   "vocab_size": 50257
 })";
 const char* const kBert = R"({
-  "architectures": ["BertForMaskedLM"],
+  "architectures": ["BertForPreTraining"],
   "hidden_act": "gelu",
   "hidden_size": 1024,
   "initializer_range": 0.02,

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -133,7 +132,7 @@ double compute_seconds(const PassProgram& program) {
 
 /// The share of a stage's passes beside whose partner's compute the stack hides all-to-alls.
 double Estimator::Impl::paired(const plan::Plan& plan, plan::StageId stage) {
-  if (!model->experts.any() || !hides_exchanges(*pricing)) return 0;
+  if (!model->experts.any() || !hides_exchanges(*pricing, plan.spec())) return 0;
   if (plan.spec().stages.asynchronous()) return 1;
   return plan::paired_share(moves.of(plan.spec(), plan.micro_batches(), 1)->at(stage.index()));
 }
@@ -152,7 +151,6 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, plan::StageId st
     around.load = &load;
     t.input = op(load) + dispatch();
   }
-  // Beside another micro-batch's compute, exchanges cost only a part of the device.
   double sent = 0, busy = 0, recompute = 0;
   for (const LayerRun& run : layers_of) {
     const auto count = static_cast<double>(run.count);
@@ -164,7 +162,8 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, plan::StageId st
     sent += count * c.recompute.exchanges;
     recompute += count * c.recompute.compute;
   }
-  around.exchange_left = exchange_left(*pricing, sent, busy + recompute, paired(plan, stage));
+  around.exchange = {exchange_left(*pricing, sent, busy + recompute, paired(plan, stage)),
+                     exchange_taken(*pricing, spec)};
   for (int c = 0; c < spec.stages.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
   if (!begun.steps.empty()) {
     around.begun = &begun.of[static_cast<std::size_t>(chunk)];
@@ -322,8 +321,9 @@ StageMemory Estimator::Impl::memory(const plan::Plan& plan, plan::StageId stage,
     end = ends->lowered(plan, stage, buckets_of(layers->of(plan, stage, Asked::sized), plan.spec()),
                         groups_of(plan, stage));
   return stage_memory(layers->chunks(plan, stage, Asked::sized), plan.spec(), stage, plan.micro_batches(),
-                      pricing->software_memory().value, end ? &end->memory : nullptr, {scratch, moves}, recipe_of(plan),
-                      question, one_copy());
+                      pricing->software_memory().value, end ? &end->memory : nullptr,
+                      pair_bytes(plan, stage, moves, pricing->stack()), {scratch, moves}, recipe_of(plan), question,
+                      one_copy());
 }
 
 /// Bytes of the stage that needs most, and which it is. `first_holds_most`: of stages with equal layers, the earliest.

@@ -39,11 +39,15 @@ Ticks behind_input(const PassProgram& program) {
 }
 
 /// All passes of a chunk, from first operator to first operator; none takes less than the copies in between.
+/// `beside`: messages of some passes are hidden behind other passes.
 Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, std::int64_t passes,
-             const StageProgram::Copies& copies) {
-  const Ticks forward = std::max(ticks(copies.forward), alone(chunk.forward, overlaps));
-  const Ticks backward = std::max(ticks(copies.backward), alone(chunk.backward, overlaps));
-  const Ticks weights = alone(chunk.weights, overlaps);
+             const StageProgram::Copies& copies, bool beside) {
+  const auto least = [&](const PassProgram& program) {
+    return beside ? compute_of(program.steps) : alone(program, overlaps);
+  };
+  const Ticks forward = std::max(ticks(copies.forward), least(chunk.forward));
+  const Ticks backward = std::max(ticks(copies.backward), least(chunk.backward));
+  const Ticks weights = least(chunk.weights);
   Ticks sum = passes * (forward + backward + weights);
   // The first and the last pass have messages that are not their own: they count with their compute alone.
   const auto special = [&](const PassProgram& program, Ticks usual) {
@@ -51,7 +55,7 @@ Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, st
   };
   special(chunk.first, forward);
   const auto first = [&](const PassProgram& program, Ticks usual) {
-    if (!program.steps.empty()) sum += alone(program, overlaps) - usual;
+    if (!program.steps.empty()) sum += least(program) - usual;
   };
   first(chunk.first_backward, backward);
   first(chunk.first_weights, weights);
@@ -75,16 +79,17 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
   const ChunkPrograms* before = nullptr;
   Ticks way = 0, of_chunk = 0;
   const std::int64_t passes = spec.stages.mirrors() ? micro_batches / 2 : micro_batches;
+  const bool beside = plan::runs_beside(spec);
   for (std::size_t s = 0; s < times.stages.size(); ++s) {
     const auto& chunks = times.stages[s].chunks;
     const std::vector<StageProgram::Copies>& copies = times.stages[s].copies;
     Ticks all = 0, with_copies = 0, coming = 0;
     for (std::size_t c = 0; c < chunks.size(); ++c) {
       if (chunks[c].get() != std::exchange(before, chunks[c].get()))
-        of_chunk = all_of(*chunks[c], times.overlaps, passes, {});
+        of_chunk = all_of(*chunks[c], times.overlaps, passes, {}, beside);
       all += of_chunk;
       if (copies.empty()) continue;
-      with_copies += all_of(*chunks[c], times.overlaps, passes, copies[c]);
+      with_copies += all_of(*chunks[c], times.overlaps, passes, copies[c], beside);
       coming += passes * ticks(copies[c].in);
     }
     // What a stage's first pass does before its input arrives goes on while the input is on its way.

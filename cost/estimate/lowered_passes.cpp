@@ -120,7 +120,7 @@ class LoweredBlock {
     out.host = around.pricing.message_host_time(around.spec.mesh.tensor, around.spec.mesh.pipeline > 1).value;
     const auto add = [&](const Pass& pass) {
       for (const Segment& s : pass.segments)
-        if (s.kind == Segment::Kind::exchange) out.exchanges.push_back(around.exchange_left * s.seconds);
+        if (s.kind == Segment::Kind::exchange) out.exchanges.push_back(around.exchange.left * s.seconds);
     };
     for (std::size_t i = 0; i < few_.kept.size(); ++i) {
       const LayerCosts& layer = kept(kind == Kind::forward ? i : few_.kept.size() - 1 - i);
@@ -340,7 +340,7 @@ std::shared_ptr<const ChunkPrograms> LoweredMemo::of(const plan::Plan& plan, pla
   const bool head = layers.back().costs->kind == models::LayerKind::head;
   Key key{layers,
           staying_blocks(spec, stage, chunk, head, plan.micro_batches(), moves),
-          around.exchange_left,
+          around.exchange.left,
           plan.rank(stage, 0, 0) % std::max(1, around.pricing.cluster().devices_per_node),
           {spec.receives(stage, chunk, true), spec.sends(stage, chunk, true), spec.receives(stage, chunk, false),
            spec.sends(stage, chunk, false)}};

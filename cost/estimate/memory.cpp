@@ -226,7 +226,8 @@ void add_elsewhere(StageMemory& m, const EndMemory& end, const std::vector<Bucke
 
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                          plan::StageId stage, std::int64_t micro_batches, double software, const EndMemory* elsewhere,
-                         MemoryMemos memos, MemoryRecipe recipe, MemoryQuestion question, bool one_copy) {
+                         std::optional<PairBytes> pairs, MemoryMemos memos, MemoryRecipe recipe,
+                         MemoryQuestion question, bool one_copy) {
   recipe.gradients_beside = recipe.gradients_beside && !one_copy;
   std::vector<LayerRun> layers;
   for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
@@ -249,9 +250,12 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       m.host += leaving_bytes(chunk, places.back().staying) *
                 static_cast<double>(most_in_flight(spec, stage, c, micro_batches, memos.moves));
     }
-    scratch = larger(scratch, memos.passes.of(chunk, spec, places.back(), !recipe.stated, elsewhere));
+    if (!pairs) scratch = larger(scratch, memos.passes.of(chunk, spec, places.back(), !recipe.stated, elsewhere));
   }
-  add_slabs(m, chunks, layers, places, spec, micro_batches, recipe, question, memos.moves);
+  if (pairs)
+    m.activations = pairs->slabs, scratch.packed = std::max(scratch.packed, pairs->scratch);
+  else
+    add_slabs(m, chunks, layers, places, spec, micro_batches, recipe, question, memos.moves);
   // A framework allocates what it needs at the moment; a schedule has an arena.
   m.workspace = recipe.stated ? scratch.alive : scratch.packed;
   // Loss, gradient norm, its square, clip coefficient, and loss scaling.

@@ -2,10 +2,12 @@
 /// Bytes of one rank of a pipeline stage, without lowering: what lives for the whole run, one slab of saved activations
 /// per micro-batch in flight, and what one pass needs in addition. The regions are those of plan/schedule/place.h.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cost/estimate/estimate.h"
 #include "cost/estimate/layer_costs.h"
+#include "cost/estimate/pair_memory.h"
 #include "cost/parameters/memory_recipe.h"
 #include "plan/outline/outline.h"
 #include "plan/spec/plan.h"
@@ -47,11 +49,12 @@ struct MemoryMemos {
 
 /// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes outside the arena, counted only
 /// for MemoryKind::device. `elsewhere`: of the step's end, if states or parameters live outside the device; else null.
+/// `pairs`: of passes that stand beside each other, in an arena; else none.
 /// `one_copy`: parameters that train, and their gradients, exist in the compute dtype alone (stack.one_copy).
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                        plan::StageId stage, std::int64_t micro_batches, double software,
-                                       const EndMemory* elsewhere, MemoryMemos memos, MemoryRecipe recipe = {},
-                                       MemoryQuestion question = {}, bool one_copy = false);
+                                       const EndMemory* elsewhere, std::optional<PairBytes> pairs, MemoryMemos memos,
+                                       MemoryRecipe recipe = {}, MemoryQuestion question = {}, bool one_copy = false);
 
 /// What each sequence of a micro-batch adds to a tensor's bytes at least, from those of a micro-batch of one: not what
 /// fills it up to the arena's alignment.

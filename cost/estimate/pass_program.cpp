@@ -174,7 +174,7 @@ class ChunkPasses {
         }
         meet_input(segments[s]);
       };
-      out.layer(segments, of.around_.exchange_left, ahead, [](std::size_t) {});
+      out.layer(segments, of.around_.exchange, ahead, [](std::size_t) {});
     }
   };
   PassProgram forward(bool first_of_step) {
@@ -361,7 +361,7 @@ class ChunkPasses {
       if (c.recomputation != plan::Recompute::full) return;
       const Segments& again = c.recompute.segments;
       out.layer(
-          again, of.around_.exchange_left, [&](std::size_t s) { ahead(again[s]); }, [](std::size_t) {});
+          again, of.around_.exchange, [&](std::size_t s) { ahead(again[s]); }, [](std::size_t) {});
     }
     void run(std::size_t i) {
       const LayerCosts& c = layer(i);
@@ -372,8 +372,8 @@ class ChunkPasses {
       late.begin(c, own);
       const std::size_t begin = out.size();
       out.layer(
-          own, of.around_.exchange_left, [&](std::size_t s) { ahead(own[s]); },
-          [&](std::size_t s) { behind(own[s], s); }, first ? of.first_written(c) : zeroing.writes);
+          own, of.around_.exchange, [&](std::size_t s) { ahead(own[s]); }, [&](std::size_t s) { behind(own[s], s); },
+          first ? of.first_written(c) : zeroing.writes);
       if (zeroing.any && c.backward.empty_part != 0) add(out.steps(), begin, zeroing);
     }
     void reduce(std::size_t i) { of.spec_.compresses() ? of.reduce(turns, layer(i)) : of.reduce(out, layer(i), sums); }
@@ -417,7 +417,7 @@ class ChunkPasses {
       }
       late.begin(c, segments);
       out.layer(
-          segments, of.around_.exchange_left, [](std::size_t) {},
+          segments, of.around_.exchange, [](std::size_t) {},
           [&](std::size_t s) {
             if (segments[s].kind == Segment::Kind::compute) late.behind(s);
           },

@@ -24,7 +24,7 @@ struct PassSurroundings {
   StepEnds& ends;
   const StageGroups& groups;
   const models::Op* load = nullptr;  ///< reads a micro-batch's tokens; null unless the chunk has an end of the model
-  double exchange_left = 1;          ///< share of all-to-alls that is not hidden behind another micro-batch
+  BesideCompute exchange = {};       ///< of all-to-alls
   bool embeds = false;               ///< the stage has the embedding: a tied table's gradients are complete after it
   const std::vector<std::array<int, 3>>* begun = nullptr;  ///< BegunGathers::of for the chunk's layers
   int gathers = 0;                                         ///< number of gathers that have begun with the step

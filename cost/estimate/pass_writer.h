@@ -9,6 +9,7 @@
 #include "cost/estimate/fold.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/rank_clock.h"
+#include "cost/prices/exchange.h"
 
 namespace orrery::cost {
 
@@ -42,8 +43,8 @@ class PassWriter {
   /// A layer's segments, which write gradients or add to them. `before` is called before each segment, `behind` after
   /// it; both with its number.
   template <class Before, class Behind>
-  void layer(const std::vector<Segment>& segments, double exchange_left, const Before& before, const Behind& behind,
-             const std::array<bool, 3>& writes = {}) {
+  void layer(const std::vector<Segment>& segments, const BesideCompute& exchange, const Before& before,
+             const Behind& behind, const std::array<bool, 3>& writes = {}) {
     const int shifted = begun(plan::Stream::context);
     for (std::size_t i = 0; i < segments.size(); ++i) {
       const Segment& s = segments[i];
@@ -57,7 +58,10 @@ class PassWriter {
           compute(s.writing(writes), s.host, s.reads_input);
           break;
         case Segment::Kind::tensor: meet(plan::Stream::tensor, s, s.seconds, message_host_); break;
-        case Segment::Kind::exchange: meet(plan::Stream::exchange, s, exchange_left * s.seconds, 0); break;
+        case Segment::Kind::exchange:
+          lengthen(exchange.taken * s.seconds);
+          meet(plan::Stream::exchange, s, exchange.left * s.seconds, 0);
+          break;
         case Segment::Kind::shift: begin(plan::Stream::context, s.seconds); break;
       }
       behind(i);
@@ -71,6 +75,12 @@ class PassWriter {
     const auto back = static_cast<std::uint32_t>(begun(stream) - message);
     steps_.push_back({kind, stream, false, false, back});
     reach_ = std::max(reach_, back);
+  }
+  // The last compute step.
+  void lengthen(double time) {
+    const auto computes = [](const PassStep& step) { return step.kind == PassStep::Kind::compute; };
+    const auto last = std::find_if(steps_.rbegin(), steps_.rend(), computes);
+    if (last != steps_.rend()) last->time += ticks(time);
   }
   // A message of a layer. The layer's next operators, or its next message on another stream, read its result.
   void meet(plan::Stream stream, const Segment& s, double time, Ticks host) {

@@ -11,6 +11,7 @@
 
 #include "base/ensure.h"
 #include "cost/estimate/least_end.h"
+#include "cost/estimate/pair_program.h"
 #include "cost/estimate/pass_effects.h"
 #include "cost/estimate/running_rank.h"
 #include "plan/schedule/orders.h"
@@ -22,21 +23,11 @@ namespace {
 using plan::Move;
 using Kind = Move::Kind;
 
-/// The largest PassProgram::reach.
-std::size_t reach_of(const StageProgram& stage) {
-  std::size_t most = 0;
-  for (const auto& chunk : stage.chunks)
-    for (const PassProgram* program :
-         {&chunk->forward, &chunk->backward, &chunk->weights, &chunk->first, &chunk->first_backward,
-          &chunk->first_weights, &chunk->last_backward, &chunk->last_weights})
-      most = std::max<std::size_t>(most, program->reach);
-  return most;
-}
-
 /// What earlier runs have found out.
 struct Memos {
   PassEffects& effects;
   MovesMemo& moves;
+  PairMemo& pairs;
 };
 
 class PipelineRun {
@@ -45,10 +36,12 @@ class PipelineRun {
   PipelineRun(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, Memos memos,
               std::int64_t steps = 1)
       : memo_(memos.effects),
+        pairs_(memos.pairs),
         moves_(memos.moves.of(spec, micro_batches, steps)),
         times_(times),
         spec_(spec),
         splits_(spec.stages.splits_backward()),
+        beside_(plan::runs_beside(spec)),
         waits_for_all_(!spec.stages.splits_backward() && !spec.stages.asynchronous()),
         posts_(times.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]),
         of_step_(micro_batches),
@@ -71,7 +64,7 @@ class PipelineRun {
     for (const double hop : times.hop) hops_.push_back(ticks(hop));
     for (const plan::StageId stage : spec.mesh.stages())
       for (int c = 0; c < spec.stages.virtual_stages; ++c) {
-        Chunk& chunk = chunks_.emplace_back();
+        PlacedChunk& chunk = chunks_.emplace_back();
         chunk.place = spec.place_of(stage, c);
         for (const bool forward : {false, true}) {
           chunk.sends[forward] = spec.sends(stage, c, forward);
@@ -120,17 +113,12 @@ class PipelineRun {
     for (std::size_t i = 0; i < shared_.size(); ++i) {
       const PipelineTimes::Neighbours& some = times_.neighbours[i];
       if (stage >= some.first && stage < some.first + some.count)
-        return RankClock(times_.overlaps, reach_of(of), shared_[i], {true, stage - some.first});
+        return RankClock(times_.overlaps, reach_of(of.chunks, beside_), shared_[i], {true, stage - some.first});
     }
-    return RankClock(times_.overlaps, reach_of(of), of.rates);
+    return RankClock(times_.overlaps, reach_of(of.chunks, beside_), of.rates);
   }
 
-  /// What of a rank's chunk the plan says.
-  struct Chunk {
-    int place = 0;
-    std::array<bool, 2> sends = {}, receives = {};  ///< backward, forward
-  };
-  [[nodiscard]] const Chunk& chunk_of(int stage, const Move& move) const {
+  [[nodiscard]] const PlacedChunk& chunk_of(int stage, const Move& move) const {
     return chunks_[static_cast<std::size_t>(stage * spec_.stages.virtual_stages + move.chunk)];
   }
   RunningRank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
@@ -169,7 +157,7 @@ class PipelineRun {
       case Kind::send_gradient: {
         const std::size_t id = sent(move.kind == Kind::send_activation, stage, move);
         if (me.output == PassEffects::kNone) {
-          const std::optional<Ticks> output = made(me);
+          const std::optional<Ticks> output = me.made();
           if (!output) return false;
           me.output = *output;
         }
@@ -188,7 +176,8 @@ class PipelineRun {
       case Kind::forward:
       case Kind::backward:
       case Kind::weights:
-        if (!pass(stage, move)) return false;
+        if (!(move.beside ? pair(stage, move, me.moves[me.next + 1]) : pass(stage, move))) return false;
+        me.next += move.beside ? 1 : 0;
         break;
       case Kind::update:
         if (!update(stage)) return false;
@@ -198,16 +187,6 @@ class PipelineRun {
     return true;
   }
 
-  /// When what a pass has made so far is there. It may be the result of a message, which may not be there yet.
-  static std::optional<Ticks> made(RunningRank& me) {
-    Ticks there = me.clock.state.device;
-    for (const plan::Stream stream : {plan::Stream::tensor, plan::Stream::exchange}) {
-      const std::optional<Ticks> end = me.clock.finished(stream);
-      if (!end) return std::nullopt;
-      there = std::max(there, *end);
-    }
-    return there;
-  }
   /// Where a message goes, and how long it takes.
   void route(int stage, const Move& move, StageMessage& message) const {
     const bool forward = move.kind == Kind::send_activation;
@@ -378,6 +357,31 @@ class PipelineRun {
     (forward ? me.late_forward : me.late_backward) += me.clock.waits.late - late;
     return passed && end_of_pass(me, move);
   }
+  /// Two passes beside each other, as far as what they wait for is known; false: not to their end.
+  bool pair(int stage, const Move& forward, const Move& backward) {
+    RunningRank& me = rank(stage);
+    if (!me.sends.empty()) settle(stage);
+    const PairProgram& program = pairs_.of(program_of(stage, forward), program_of(stage, backward));
+    const Ticks late = me.clock.waits.late;
+    const auto comes = [&](const PairProgram::Stop& stop) {
+      const Move& move = stop.backward ? backward : forward;
+      if (stop.frees) return frees(stage, move);
+      const StageMessage* input = input_of(stage, move);
+      return !input || arrives(me, *input, sender_to(stage, move));
+    };
+    Ticks waited = PassEffects::kNone;
+    const auto to_the_end = [&] {
+      for (; me.stops < program.stops.size(); ++me.stops)
+        if (!run(me, program.all, program.stops[me.stops].step, waited) || !comes(program.stops[me.stops]))
+          return false;
+      return run(me, program.all, program.all.steps.size(), waited);
+    };
+    const bool passed = to_the_end();
+    me.late_backward += me.clock.waits.late - late;
+    if (!passed) return false;
+    me.stops = 0;
+    return end_of_pass(me, forward) && end_of_pass(me, backward);
+  }
   bool end_of_pass(RunningRank& me, const Move& move) {
     me.step = 0;
     me.stopped = false;
@@ -406,7 +410,7 @@ class PipelineRun {
   bool run(RunningRank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
     if (me.step <= program.sent && program.sent < end && me.output == PassEffects::kNone) {
       if (me.step < program.sent && !run(me, program, program.sent, waited)) return false;
-      const std::optional<Ticks> output = made(me);
+      const std::optional<Ticks> output = me.made();
       if (!output) return false;
       me.output = *output;
     }
@@ -501,17 +505,18 @@ class PipelineRun {
   }
 
   PassEffects& memo_;
+  PairMemo& pairs_;
   std::shared_ptr<const StageMoves> moves_;
   const PipelineTimes& times_;
   const plan::PlanSpec& spec_;
-  bool splits_;
+  bool splits_, beside_;
   bool waits_for_all_;    ///< before a pass, until all that has been sent has arrived
   bool posts_;            ///< receives move from the moment at which they are posted
   std::int64_t of_step_;  ///< micro-batches of a training step
   std::int64_t micro_batches_;
   std::vector<StageMessage> messages_;
   std::vector<Ticks> hops_;
-  std::vector<Chunk> chunks_;                ///< by stage
+  std::vector<PlacedChunk> chunks_;          ///< by stage
   std::array<std::vector<int>, 2> to_ = {};  ///< by direction and place: the stage that takes its message; -1: none
   std::vector<RunningRank> ranks_;
   std::vector<std::shared_ptr<SharedStreams>> shared_;  ///< by neighbours
@@ -564,7 +569,8 @@ PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, 
   ENSURE(times.stages.size() == static_cast<std::size_t>(stages) && times.hop.size() + 1 >= times.stages.size(),
          "{} stages with {} hops", times.stages.size(), times.hop.size());
   PassEffects effects(times.overlaps);
-  const Memos memos{effects, moves};
+  PairMemo pairs;
+  const Memos memos{effects, moves, pairs};
   // A host's lead over one stage's device takes a while to settle.
   constexpr std::int64_t kSettled = 16;
   if (spec.stages.asynchronous()) {

@@ -1,5 +1,6 @@
 #pragma once
 /// What a pipeline's run knows of each rank and of the messages between them. Private to cost/estimate/pipeline.cpp.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +44,12 @@ class MessageQueue {
   std::size_t first_ = 0;
 };
 
+/// What of a rank's chunk the plan says.
+struct PlacedChunk {
+  int place = 0;
+  std::array<bool, 2> sends = {}, receives = {};  ///< backward, forward
+};
+
 /// A rank of a stage as it runs through its moves.
 struct RunningRank {
   explicit RunningRank(RankClock own) : clock(std::move(own)) {}
@@ -50,6 +57,7 @@ struct RunningRank {
   std::size_t next = 0;
   std::size_t step = 0;             ///< how much of the next pass has run
   bool stopped = false;             ///< what that step waits for has come
+  std::size_t stops = 0;            ///< of two passes beside each other: how many have been passed
   std::size_t waits_for = kNobody;  ///< the message that has to come before anything moves
   bool attends = false;             ///< it has begun to wait for that message
   bool stuck = false;               ///< its clock was when no rank could go on
@@ -64,6 +72,16 @@ struct RunningRank {
   std::vector<Ticks> updates;                   ///< when it was ready for those so far
   std::optional<Ticks> updated;                 ///< the end of the last one, if its gathers are not waited for yet
 
+  /// When what a pass has made so far is there. It may be the result of a message, which may not be there yet.
+  [[nodiscard]] std::optional<Ticks> made() {
+    Ticks there = clock.state.device;
+    for (const plan::Stream stream : {plan::Stream::tensor, plan::Stream::exchange}) {
+      const std::optional<Ticks> end = clock.finished(stream);
+      if (!end) return std::nullopt;
+      there = std::max(there, *end);
+    }
+    return there;
+  }
   /// The number of passes of this kind and chunk that are left, if they add to gradients; else null.
   [[nodiscard]] std::int64_t* left_of(const plan::Move& move) {
     const auto chunk = static_cast<std::size_t>(move.chunk);

@@ -61,6 +61,7 @@ std::shared_ptr<const StageMoves> MovesMemo::of(const plan::PlanSpec& spec, std:
                 spec.mesh.pipeline,
                 spec.stages.virtual_stages,
                 spec.recomputation.weights_wait(),
+                plan::runs_beside(spec),
                 micro_batches,
                 steps};
   if (const auto found = known_.find(key); found != known_.end()) return found->second;

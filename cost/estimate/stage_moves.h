@@ -25,8 +25,9 @@ class MovesMemo {
                                                      std::int64_t steps);
 
  private:
-  /// All that stage_moves reads: order, stages, virtual stages, Recomputation::weights_wait, and its arguments.
-  using Key = std::tuple<plan::Order, int, int, bool, std::int64_t, std::int64_t>;
+  /// All that stage_moves reads: order, stages, virtual stages, Recomputation::weights_wait, plan::runs_beside, and its
+  /// arguments.
+  using Key = std::tuple<plan::Order, int, int, bool, bool, std::int64_t, std::int64_t>;
   std::map<Key, std::shared_ptr<const StageMoves>> known_;
   std::size_t moves_ = 0;  ///< in `known_`
 };

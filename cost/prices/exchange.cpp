@@ -113,8 +113,13 @@ ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::GroupSpan& 
   return out;
 }
 
-bool hides_exchanges(const Pricing& pricing) {
-  return pricing.calibration().get("stack.exchange_hidden", 0) > 0;
+bool hides_exchanges(const Pricing& pricing, const plan::PlanSpec& spec) {
+  return pricing.calibration().get("stack.exchange_hidden", 0) > 0 && !plan::runs_beside(spec);
+}
+
+double exchange_taken(const Pricing& pricing, const plan::PlanSpec& spec) {
+  const bool beside = plan::runs_beside(spec) && pricing.overlaps(plan::Stream::exchange);
+  return beside ? pricing.calibration().get("stack.exchange_compute", 0) : 0;
 }
 
 double exchange_left(const Pricing& pricing, double exchanges, double compute, double paired) {
@@ -136,27 +141,33 @@ TokenExchange exchange_of(const Pricing& pricing, const plan::Schedule& schedule
   return {pricing, choice_of(stage), spec.mesh.routes_own_rows() ? 1 : spec.mesh.tensor, spec.mesh.expert};
 }
 
-std::vector<std::optional<Leg>> legs_of(const plan::Block& block) {
-  std::vector<std::optional<Leg>> legs(block.steps.size());
+std::vector<std::vector<std::optional<Leg>>> legs_of(const plan::RankClass& stage) {
+  std::vector<std::vector<std::optional<Leg>>> out;
   const plan::Step* last = nullptr;
   Leg next = Leg::there;
-  for (std::size_t i = 0; i < legs.size(); ++i) {
-    const plan::Step& step = block.steps[i];
-    if (step.kind != plan::StepKind::collective || !step.counted.any()) continue;
-    if (!last || last->layer != step.layer || last->phase != step.phase) next = Leg::there;
-    legs[i] = std::exchange(next, next == Leg::there ? Leg::back : Leg::there);
-    last = &step;
+  for (const plan::Block& block : stage.blocks) {
+    std::vector<std::optional<Leg>>& legs = out.emplace_back(block.steps.size());
+    for (std::size_t i = 0; i < legs.size(); ++i) {
+      const plan::Step& step = block.steps[i];
+      if (step.kind != plan::StepKind::collective || !step.counted.any()) continue;
+      if (!last || last->layer != step.layer || last->phase != step.phase) next = Leg::there;
+      legs[i] = std::exchange(next, next == Leg::there ? Leg::back : Leg::there);
+      last = &step;
+    }
+    if (block.steps.empty() || last != &block.steps.back()) last = nullptr;
   }
-  return legs;
+  return out;
 }
 
 double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, const plan::RankClass& stage) {
-  if (!hides_exchanges(pricing) || !choice_of(stage).any()) return 1;
+  if (!hides_exchanges(pricing, schedule.spec) || !choice_of(stage).any()) return 1;
   const TokenExchange exchange = exchange_of(pricing, schedule, stage);
   double exchanges = 0, compute = 0;  // per micro-batch
-  for (const plan::Block& block : stage.blocks) {
+  const std::vector<std::vector<std::optional<Leg>>> all = legs_of(stage);
+  for (std::size_t b = 0; b < all.size(); ++b) {
+    const plan::Block& block = stage.blocks[b];
+    const std::vector<std::optional<Leg>>& legs = all[b];
     if (block.variant_of >= 0) continue;
-    const std::vector<std::optional<Leg>> legs = legs_of(block);
     for (std::size_t i = 0; i < legs.size(); ++i) {
       const plan::Step& step = block.steps[i];
       const bool passes = step.phase == plan::Phase::forward || step.phase == plan::Phase::recompute ||

@@ -85,8 +85,18 @@ struct ExchangeAlone {
 /// DeepSeek-V3, section 3.2.2). `exchanges` and `compute` in seconds per micro-batch.
 [[nodiscard]] double exchange_left(const Pricing& pricing, double exchanges, double compute, double paired);
 
-/// Whether the stack overlaps all-to-alls of tokens with another micro-batch's compute, so that partners matter.
-[[nodiscard]] bool hides_exchanges(const Pricing& pricing);
+/// What all-to-alls of tokens beside another micro-batch's compute cost.
+struct BesideCompute {
+  double left = 1;   ///< of their time: exchange_left()
+  double taken = 0;  ///< of their time: by how much compute before them takes longer
+};
+
+/// Whether the stack overlaps all-to-alls of tokens with another micro-batch's compute, so that partners matter, in a
+/// plan whose order does not say so itself (plan::runs_beside).
+[[nodiscard]] bool hides_exchanges(const Pricing& pricing, const plan::PlanSpec& spec);
+/// BesideCompute::taken: where messages travel while a partner's parts compute, nothing of their time is left out, and
+/// compute lacks the multiprocessors that move them; 0 where the stack does not overlap them.
+[[nodiscard]] double exchange_taken(const Pricing& pricing, const plan::PlanSpec& spec);
 
 /// The same for a lowered stage: a factor for the price of its exchange stream.
 [[nodiscard]] double exchange_left(const Pricing& pricing, const plan::Schedule& schedule,
@@ -99,7 +109,8 @@ struct ExchangeAlone {
                                         const plan::RankClass& stage);
 /// Size in bytes of one value of the message.
 [[nodiscard]] std::int64_t value_size(const plan::RankClass& stage, const plan::Step& step);
-/// The direction of the rows in each exchange step of a block; none for other steps.
-[[nodiscard]] std::vector<std::optional<Leg>> legs_of(const plan::Block& block);
+/// The direction of the rows in each exchange step, by block and step; none for other steps. A block that ends with an
+/// exchange goes on in the next (plan/lower/beside.h).
+[[nodiscard]] std::vector<std::vector<std::optional<Leg>>> legs_of(const plan::RankClass& stage);
 
 }  // namespace orrery::cost

@@ -57,7 +57,7 @@ class StageLowering {
       order();
       class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
     }
-    run_passes(passes_of(plan_, options_, groups_, build_), schedule_, class_, options_.check_passes);
+    run_passes(passes_of(plan_, options_, groups_, build_, pairs_), schedule_, class_, options_.check_passes);
     return std::move(build_.result());
   }
 
@@ -65,7 +65,7 @@ class StageLowering {
     begin();
     finish();
     for (std::int32_t block = 0; block < 2; ++block) class_.program.push_back({block, -1});
-    std::vector<LoweringPass> passes = passes_of(plan_, options_, groups_, build_);
+    std::vector<LoweringPass> passes = passes_of(plan_, options_, groups_, build_, pairs_);
     std::erase_if(passes, [](const LoweringPass& pass) { return !pass.of_ends; });
     run_passes(passes, schedule_, class_, false);  // what the passes write is missing
     return std::move(build_.result());
@@ -81,7 +81,7 @@ class StageLowering {
     build_.compute(Phase::forward, "elsewhere", {build_.zero_of(class_.loss)});
     build_.settle_lives();
     order();
-    std::vector<LoweringPass> all = passes_of(plan_, options_, groups_, build_);
+    std::vector<LoweringPass> all = passes_of(plan_, options_, groups_, build_, pairs_);
     std::erase_if(all, [](const LoweringPass& pass) { return pass.needs_end; });
     run_passes(all, schedule_, class_, false);  // what the end reads is missing
     out.schedule.classes.push_back(std::move(build_.result()));
@@ -260,11 +260,16 @@ class StageLowering {
       else if (elsewhere_ >= 0 && is_pass(move))
         class_.program.push_back({elsewhere_, move.micro_batch});
     };
-    for (const Move& move : moves_) add(move);
+    for (std::size_t i = 0; i < moves_.size(); ++i) {
+      const bool beside = moves_[i].beside && has_block(moves_[i]) && has_block(moves_[i + 1]);
+      if (beside) pairs_.push_back(static_cast<std::size_t>(class_.program.size()));
+      add(moves_[i]);
+    }
     if (!moves_.empty()) return;
     for (const Turn& turn : turns(spec_.stages.order, stage_.number(), spec_.mesh.pipeline, plan_.micro_batches()))
       add({turn.forward ? Move::Kind::forward : Move::Kind::backward, turn.micro_batch, 0});
   }
+  bool has_block(const Move& move) const { return block_of_.contains({move.kind, move.chunk}); }
   static bool is_pass(const Move& move) {
     return move.kind == Move::Kind::forward || move.kind == Move::Kind::backward || move.kind == Move::Kind::weights;
   }
@@ -280,7 +285,8 @@ class StageLowering {
   StageParameters parameters_;
   ClassBuilder build_;
   RankClass& class_ = build_.result();
-  BlocksOfMoves block_of_;  ///< if messages are between the passes
+  BlocksOfMoves block_of_;          ///< if messages are between the passes
+  std::vector<std::size_t> pairs_;  ///< entries of forward passes, each beside the next entry
   LayerPasses passes_{plan_, options_, groups_, parameters_.layers, build_};
   StageMessages messages_{plan_, stage_, build_};
   BufferId norm_squared_, coefficient_;

@@ -2,6 +2,7 @@
 #include "plan/lower/passes.h"
 
 #include "base/ensure.h"
+#include "plan/lower/beside.h"
 #include "plan/lower/encode.h"
 #include "plan/lower/gather_next.h"
 #include "plan/lower/offload.h"
@@ -15,7 +16,7 @@
 namespace orrery::plan {
 
 std::vector<LoweringPass> passes_of(const Plan& plan, const LowerOptions& options, const Groups& groups,
-                                    ClassBuilder& build) {
+                                    ClassBuilder& build, const std::vector<std::size_t>& pairs) {
   RankClass& c = build.result();
   const PlanSpec& spec = plan.spec();
   const Offload& offload = spec.offload;
@@ -36,6 +37,8 @@ std::vector<LoweringPass> passes_of(const Plan& plan, const LowerOptions& option
       // Divides the finished steps.
       {"reduce_early", trains && spec.reduces_early(),
        [&build, &groups, &spec] { reduce_early(build, groups, spec, zero_of(spec)); }},
+      // Divides the blocks that the passes before have made.
+      {"run_beside", !pairs.empty(), [&c, &pairs] { run_beside(c, pairs); }},
       {"fold", true, [&c] { c.program.fold(); }},
   };
 }

@@ -18,9 +18,9 @@ struct LoweringPass {
 };
 
 /// The passes over a class of a transformer's stage, in their order. All arguments must outlive them. The class already
-/// has its births, its deaths and its program.
+/// has its births, its deaths and its program. `pairs`: as run_beside() has them.
 [[nodiscard]] std::vector<LoweringPass> passes_of(const Plan& plan, const LowerOptions& options, const Groups& groups,
-                                                  ClassBuilder& build);
+                                                  ClassBuilder& build, const std::vector<std::size_t>& pairs);
 
 /// Runs the passes that apply. With `checks`, the class must be sound (plan/schedule/check.h) before the first one and
 /// after each; a fault ends the program and names the pass. `schedule` has the plan and the groups.

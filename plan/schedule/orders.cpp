@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <span>
 #include <tuple>
 
 #include "base/ensure.h"
@@ -105,7 +106,8 @@ std::vector<Move> folded_passes(int stage, int stages, std::int32_t m) {
 }
 
 // The passes of DualPipeV, made for at least 2 p micro-batches; those of missing ones are left out. Where the published
-// order overlaps a forward and a backward in one pass, the forward goes first.
+// order overlaps a forward and a backward in one pass (deepseek-ai/DualPipe, _forward_backward_chunk), the forward goes
+// first, and is marked.
 std::vector<Move> dual_passes(int stage, int stages, std::int32_t m) {
   const std::int32_t all = std::max(2 * stages, m);
   std::vector<Move> out;
@@ -125,12 +127,21 @@ std::vector<Move> dual_passes(int stage, int stages, std::int32_t m) {
     add(waiting.front());
     waiting.pop_front();
   };
+  const auto pair = [&](std::int32_t there, std::int32_t back, bool beside = true) {
+    beside = beside && forwards[there] < m && backwards[back] < m;
+    forward(there);
+    if (beside) out.back().beside = true;
+    backward(back);
+  };
   const int below = stages - stage - 1;
   for (int i = 0; i < 2 * below; ++i) forward(0);
   for (int i = 0; i <= stage; ++i) forward(0), forward(1);
   for (int i = 0; i < below; ++i) backward(1, true), weights(), forward(1);
-  for (int i = 0; i < all - 2 * stages + stage + 1; ++i) forward(0), backward(1), forward(1), backward(0);
-  for (int i = 0; i < below; ++i) backward(1), forward(1), backward(0);
+  for (int i = 0; i < all - 2 * stages + stage + 1; ++i) {
+    pair(0, 1, i > 0 || below > 0);  // on the last stage others wait for what the first forward pass sends
+    pair(1, 0);
+  }
+  for (int i = 0; i < below; ++i) backward(1), pair(1, 0);
   // The second half of the rest defers its weights; on odd stages that half starts with chunk 1.
   const int half = (stage + 1) / 2;
   bool split = false;
@@ -196,26 +207,35 @@ struct Times {
 
 Times times_of(const PlanSpec& spec, const std::vector<std::vector<Move>>& passes, std::int32_t micro_batches) {
   Times t(spec, micro_batches);
+  // When what a pass takes has been made; -1: not yet.
+  const auto ready = [&](StageId stage, const Move& pass) {
+    const bool forward = pass.kind == Kind::forward;
+    const bool none =
+        pass.kind == Kind::weights || (forward ? spec.begins(stage, pass.chunk) : spec.ends(stage, pass.chunk));
+    return none ? 0 : t.made(forward, spec.place_of(stage, pass.chunk) + (forward ? -1 : 1), pass.micro_batch);
+  };
   std::vector<int> free(passes.size(), 0);
   bool moved = true;
   while (moved) {
     moved = false;
     for (std::size_t s = 0; s < passes.size(); ++s)
       while (t.begin[s].size() < passes[s].size()) {
-        const Move& pass = passes[s][t.begin[s].size()];
-        const bool forward = pass.kind == Kind::forward;
-        const int place = spec.place_of(StageId(s), pass.chunk);
+        const Move* first = &passes[s][t.begin[s].size()];
+        const std::span<const Move> together(first, first->beside ? 2 : 1);
         int begin = free[s];
-        const bool takes = pass.kind != Kind::weights &&
-                           !(forward ? spec.begins(StageId(s), pass.chunk) : spec.ends(StageId(s), pass.chunk));
-        if (takes) {
-          const int made = t.made(forward, place + (forward ? -1 : 1), pass.micro_batch);
-          if (made < 0) break;
+        bool known = true;
+        for (const Move& pass : together) {
+          const int made = ready(StageId(s), pass);
+          known = known && made >= 0;
           begin = std::max(begin, made);
         }
-        t.begin[s].push_back(begin);
-        free[s] = begin + 1;
-        if (pass.kind != Kind::weights) t.make(forward, place, pass.micro_batch, begin + 1);
+        if (!known) break;
+        free[s] = begin + static_cast<int>(together.size());
+        for (const Move& pass : together) {
+          t.begin[s].push_back(begin);
+          if (pass.kind != Kind::weights)
+            t.make(pass.kind == Kind::forward, spec.place_of(StageId(s), pass.chunk), pass.micro_batch, free[s]);
+        }
         moved = true;
       }
   }
@@ -241,25 +261,50 @@ std::vector<Move> with_messages(const PlanSpec& spec, StageId stage, const std::
                         {forward ? Kind::receive_activation : Kind::receive_gradient, pass.micro_batch, pass.chunk}});
   }
   std::stable_sort(receives.begin(), receives.end(), [](const Receive& a, const Receive& b) {
-    return std::tie(a.made, a.sender) < std::tie(b.made, b.sender);
+    // What a pair makes at the same time is sent in this order.
+    const bool a_back = a.move.kind == Kind::receive_gradient, b_back = b.move.kind == Kind::receive_gradient;
+    return std::tie(a.made, a.sender, a_back) < std::tie(b.made, b.sender, b_back);
   });
   std::vector<Move> out;
   std::size_t posted = 0;
-  for (std::size_t i = 0; i < passes.size(); ++i) {
-    const int end = times.begin[stage.index()][i] + 1;
+  for (auto pass = passes.begin(); pass != passes.end();) {
+    const auto next = pass + (pass->beside ? 2 : 1);
+    const int end =
+        times.begin[stage.index()][static_cast<std::size_t>(pass - passes.begin())] + static_cast<int>(next - pass);
     while (posted < receives.size() && receives[posted].made < end) out.push_back(receives[posted++].move);
-    const Move& pass = passes[i];
-    out.push_back(pass);
-    const bool forward = pass.kind == Kind::forward;
-    if (pass.kind != Kind::weights && spec.sends(stage, pass.chunk, forward))
-      out.push_back({forward ? Kind::send_activation : Kind::send_gradient, pass.micro_batch, pass.chunk});
+    out.insert(out.end(), pass, next);
+    for (; pass != next; ++pass) {
+      const bool forward = pass->kind == Kind::forward;
+      if (pass->kind != Kind::weights && spec.sends(stage, pass->chunk, forward))
+        out.push_back({forward ? Kind::send_activation : Kind::send_gradient, pass->micro_batch, pass->chunk});
+    }
   }
   return out;
 }
 
 }  // namespace
 
-std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches, bool weights_wait) {
+bool runs_beside(const PlanSpec& spec) {
+  const Mesh& mesh = spec.mesh;
+  return (spec.stages.order == Order::dualpipe || spec.stages.order == Order::dualpipe_v) && !spec.offload.any() &&
+         (mesh.tensor > 1 || mesh.context > 1 || mesh.expert > 1);
+}
+
+std::vector<PairPart> in_turn(std::int32_t forward_parts, std::int32_t backward_parts) {
+  std::vector<PairPart> out;
+  std::int32_t there = 0, back = 0;
+  // Part i of n stands at (2 i + 1) / (2 n) of its pass.
+  const auto forward_is_next = [&] {
+    if (there == forward_parts || back == backward_parts) return back == backward_parts;
+    return std::int64_t{2 * there + 1} * backward_parts <= std::int64_t{2 * back + 1} * forward_parts;
+  };
+  while (there < forward_parts || back < backward_parts)
+    out.push_back(forward_is_next() ? PairPart{false, there++} : PairPart{true, back++});
+  return out;
+}
+
+std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches, bool weights_wait,
+                                           bool beside) {
   ENSURE(stages >= 2 && micro_batches >= 1, "{} micro-batches on {} stages", micro_batches, stages);
   PlanSpec spec;
   spec.stages.order = order;
@@ -274,8 +319,10 @@ std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t
                   : order == Order::dualpipe_v ? dual_passes(s, stages, m)
                   : order == Order::dualpipe   ? mirrored_passes(s, stages, m)
                                                : straight_passes(order, s, stages, m));
-  if (!weights_wait)
-    for (std::vector<Move>& passes : out) passes = weights_at_once(passes);
+  for (std::vector<Move>& passes : out) {
+    if (!weights_wait) passes = weights_at_once(passes);
+    if (!beside) std::ranges::for_each(passes, [](Move& pass) { pass.beside = false; });
+  }
   const Times times = times_of(spec, out, m);
   for (const StageId stage : spec.mesh.stages())
     out[stage.index()] = with_messages(spec, stage, out[stage.index()], times);
@@ -308,7 +355,8 @@ std::vector<std::vector<Move>> custom(const PassOrder& passes) {
 std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro_batches) {
   if (spec.stages.order == Order::custom) return custom(spec.stages.passes);
   if (spec.stages.splits_backward())
-    return zero_bubble(spec.stages.order, spec.mesh.pipeline, micro_batches, spec.recomputation.weights_wait());
+    return zero_bubble(spec.stages.order, spec.mesh.pipeline, micro_batches, spec.recomputation.weights_wait(),
+                       runs_beside(spec));
   std::vector<std::vector<Move>> out;
   for (int s = 0; s < spec.mesh.pipeline; ++s)
     out.push_back(interleaved(s, spec.mesh.pipeline, spec.stages.virtual_stages, micro_batches));

@@ -33,8 +33,26 @@ struct Move {
   Kind kind = Kind::forward;
   std::int32_t micro_batch = 0;
   std::int32_t chunk = 0;  ///< of the rank that makes the move
+  /// Of a forward pass: its operators take turns with those of the backward pass that is the next move, so that the
+  /// messages of each run beside the compute of the other. Both have what they read when the first begins, and what
+  /// they make is sent when both have ended.
+  bool beside = false;
   bool operator==(const Move&) const = default;
 };
+
+/// Whether the order of a plan has such pairs, and the passes have messages within them (of a tensor, context or expert
+/// group), without which a pair is two passes in turn. Copies to other memories count by whole passes: plans that have
+/// them run no pairs.
+[[nodiscard]] bool runs_beside(const PlanSpec& spec);
+
+/// One part of a pass of a pair.
+struct PairPart {
+  bool backward = false;
+  std::int32_t part = 0;
+  bool operator==(const PairPart&) const = default;
+};
+/// How the parts of both passes take turns, evenly from begin to end; at the same place the forward pass comes first.
+[[nodiscard]] std::vector<PairPart> in_turn(std::int32_t forward_parts, std::int32_t backward_parts);
 
 /// Interleaved 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
 /// Megatron-LM", section 2.2.2), message by message as in Megatron-LM's forward_backward_pipelining_with_interleaving:
@@ -75,14 +93,15 @@ struct Held {
 ///   dualpipe  DualPipe itself (the same, figure 5 and table 2; deepseek-ai/DualPipe; m >= 2 p): the model is held
 ///          twice; micro-batches 0 to m/2 - 1 enter at the first stage and run through first chunks, the others enter
 ///          at the last and run through second chunks: (p/2 - 1) (t_FB + t_B - 3 t_W), with t_FB a forward and a
-///          backward pass that overlap and t_B a whole backward pass, at p + 1 micro-batches. Here passes of one rank
-///          do not overlap: t_FB = t_F + t_B
+///          backward pass that overlap and t_B a whole backward pass, at p + 1 micro-batches. Compute of one rank does
+///          not overlap: t_FB = t_F + t_B, but for the messages that `beside` hides
 /// Messages lie between the passes: each is sent right after the pass that makes it, and its receive is posted where it
 /// would be made if all passes took equally long. By stage.
 /// The figures above assume `weights_wait`. Without it, each micro-batch's weights pass follows its backward pass at
-/// once, and the gradient of its input is sent in between.
+/// once, and the gradient of its input is sent in between. `beside`: dualpipe and dualpipe_v run the passes of a pair
+/// beside each other (Move::beside), those that their authors' code overlaps.
 [[nodiscard]] std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches,
-                                                         bool weights_wait = true);
+                                                         bool weights_wait = true, bool beside = false);
 
 /// The passes of each rank in a custom order, with messages as in the orders above. By stage.
 [[nodiscard]] std::vector<std::vector<Move>> custom(const PassOrder& passes);

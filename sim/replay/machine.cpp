@@ -5,6 +5,9 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "base/ensure.h"
 #include "base/index.h"
@@ -79,6 +82,7 @@ Machine::Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, con
   }
   actors_.reserve(folded.ranks.size());
   for (const Folded::Ranks& ranks : folded.ranks) actors_.push_back(make_actor(ranks));
+  lengthen_compute();
   prepare_to_skip(options);
 }
 
@@ -106,10 +110,11 @@ Actor Machine::make_actor(const Folded::Ranks& ranks) {
   actor.host = &host_[at(ranks.job)][ranks.stage.index()];
   actor.totals.compute.assign(kPhases, 0);
   actor.totals.exposed.assign(kStreams, 0);
+  const std::vector<std::vector<std::optional<cost::Leg>>> all_legs = cost::legs_of(*actor.rank_class);
   for (const Block& block : actor.rank_class->blocks) {
     actor.totals.messages.emplace_back(block.steps.size());
     std::vector<int> kinds, communicators;
-    const std::vector<std::optional<cost::Leg>> legs = cost::legs_of(block);
+    const std::vector<std::optional<cost::Leg>>& legs = all_legs[actor.kinds.size()];
     for (const Step& step : block.steps) {
       const int c = step.kind == StepKind::compute ? -1 : communicators_of(ranks, job, step);
       communicators.push_back(c);
@@ -119,6 +124,31 @@ Actor Machine::make_actor(const Folded::Ranks& ranks) {
     actor.communicators.push_back(std::move(communicators));
   }
   return actor;
+}
+
+// By the multiprocessors that all-to-alls beside it take (cost::exchange_taken).
+void Machine::lengthen_compute() {
+  std::set<std::pair<int, plan::StageId>> done;
+  for (const Actor& actor : actors_) {
+    const JobOnCluster& job = jobs_[at(actor.job)];
+    const double taken = cost::exchange_taken(*job.pricing, job.schedule->spec);
+    if (taken == 0 || !done.insert({actor.job, actor.rank_class->stage}).second) continue;
+    for (std::size_t b = 0; b < actor.kinds.size(); ++b) {
+      const std::vector<Step>& steps = actor.rank_class->blocks[b].steps;
+      const auto lengthen = [&](auto& times, std::size_t step, Picoseconds message) {
+        times[at(actor.job)][actor.rank_class->stage.index()][b][step] +=
+            std::llround(taken * static_cast<double>(message));
+      };
+      std::optional<std::size_t> before;  // compute
+      for (std::size_t s = 0; s < steps.size(); ++s) {
+        if (steps[s].kind == StepKind::compute) before = s;
+        if (steps[s].kind != StepKind::collective || steps[s].stream != plan::Stream::exchange || !before) continue;
+        const Transfers::Idle idle = transfers_.idle(actor.kinds[b][s]);
+        lengthen(compute_, *before, idle.fullest);
+        if (actor.mean != nullptr) lengthen(mean_, *before, idle.mean);
+      }
+    }
+  }
 }
 
 // Class of the communicator in which the class's lowest rank executes this step.

@@ -100,6 +100,7 @@ class Machine : private plan::Walker<Machine, Actor> {
   [[nodiscard]] static bool past(const Actor& actor, const Pending& p);
   void forget(const Pending& p);
 
+  void lengthen_compute();
   void meet(Actor& actor, Pending& p);
   int new_meeting(const Actor& actor, const Pending& p);
   void account_wait(Actor& actor, Picoseconds from, Picoseconds to);

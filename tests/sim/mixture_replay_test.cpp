@@ -104,6 +104,61 @@ TEST(MixtureReplay, HidesOnEachStageWhatItsOwnPassesCan) {
   expect_near(hidden.replayed.exchange_communication, hidden.closed.exchange_communication, 0.03, "hidden");
 }
 
+/// Four stages of two chunks of a mixture, experts over a node, in an order of DualPipe's.
+struct InPairs {
+  Told told;
+  double closed_memory = 0, placed_memory = 0;
+};
+InPairs in_pairs(plan::Order order, bool overlaps, const std::vector<std::pair<const char*, double>>& numbers,
+                 int tensor = 1) {
+  auto model = std::make_shared<models::Model>(*testing::model("qwen3-30b-a3b"));
+  model->layers = 16;
+  const auto cluster = testing::cluster("hgx-h100-1024", 32);
+  cost::Stack stack = testing::stack("megatron-lm");
+  stack.memory = {};
+  stack.overlap_exchange = overlaps;
+  for (const auto& [name, value] : numbers) stack.parameters.push_back({name, value, cost::Unit::number, "test"});
+  const cost::Pricing pricing(cluster, stack);
+  plan::PlanSpec spec;
+  spec.stages.order = order, spec.stages.virtual_stages = 2;
+  spec.mesh.pipeline = 4, spec.mesh.data = 8 / tensor, spec.mesh.tensor = tensor, spec.mesh.expert = 8 / tensor;
+  spec.mesh.sequence_parallel = tensor > 1;
+  spec.shape.batch = 32L * spec.mesh.data, spec.shape.sequence = 4096;
+  spec.numerics.flash = true, spec.numerics.precision = models::DType::bf16;
+  auto made = plan::make_plan(model, cluster, spec);
+  if (!made) throw std::runtime_error(made.error().front().message);
+  const cost::Estimate estimate = cost::Estimator(model, pricing).estimate(*made);
+  const cost::Prediction replayed = simulate(*made, pricing, {.spans = false}).prediction;
+  return {{estimate.breakdown, replayed.breakdown, estimate.step_time, replayed.step_time_s},
+          estimate.memory_peak,
+          static_cast<double>(replayed.memory_peak_bytes)};
+}
+
+// The same program: only the stack says whether a message travels before something waits for it.
+TEST(MixtureReplay, HidesAllToAllsOfAPairBehindTheOtherPass) {
+  for (const plan::Order order : {plan::Order::dualpipe, plan::Order::dualpipe_v})
+    for (const int tensor : {1, 2}) {
+      const InPairs waits = in_pairs(order, false, {}, tensor), hides = in_pairs(order, true, {}, tensor);
+      const double exchanged = waits.told.replayed.exchange_communication;
+      const double hidden = exchanged - hides.told.replayed.exchange_communication;
+      EXPECT_GT(hidden, 0.25 * exchanged) << name_of(order) << tensor;
+      EXPECT_LT(hides.told.replayed_step, waits.told.replayed_step - hidden / 2) << name_of(order) << tensor;
+      for (const InPairs& one : {waits, hides}) {
+        expect_near(one.told.closed_step, one.told.replayed_step, 0.02, "step");
+        expect_near(one.closed_memory, one.placed_memory, 1e-6, "memory: but for the tallies of experts");
+      }
+    }
+}
+
+TEST(MixtureReplay, ComputeOfPairsLacksWhatAllToAllsTake) {
+  const InPairs free = in_pairs(plan::Order::dualpipe, true, {}),
+                taken = in_pairs(plan::Order::dualpipe, true, {{"stack.exchange_compute", 0.25}});
+  EXPECT_GT(taken.told.replayed_step, 1.01 * free.told.replayed_step);
+  expect_near(taken.told.closed_step, taken.told.replayed_step, 0.02, "step");
+  const InPairs hidden = in_pairs(plan::Order::dualpipe, true, {{"stack.exchange_hidden", 1}});
+  EXPECT_DOUBLE_EQ(hidden.told.replayed_step, free.told.replayed_step) << "the order hides them, once";
+}
+
 TEST(MixtureReplay, SendsEachTensorRanksOwnRowsAndFewerBytesOnTheWayThere) {
   const Told all = told({}, 4), own = told({{"stack.exchange_own_rows", 1}}, 4);
   EXPECT_LT(own.replayed.exchange_communication, 0.6 * all.replayed.exchange_communication);

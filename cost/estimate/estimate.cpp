@@ -491,7 +491,7 @@ double Estimator::Impl::least_work(const plan::Plan& plan, const plan::PlanSpec&
     }
     std::vector<ChunkWork>& work = stages.emplace_back();
     for (const std::vector<LayerRun>& chunk : layers->chunks(plan, sized, s, Asked::priced))
-      work.push_back(work_of(chunk));
+      work.push_back(work_of(chunk, plan::runs_beside(spec)));
   }
   return times * cost::least_work(stages, spec, plan.micro_batches()) + pricing->step_overhead().value;
 }

@@ -14,12 +14,12 @@ struct Work {
   double reads_at = 0;  ///< the part of `waited` before it reads its input
 };
 
-Work work_of(const std::vector<Segment>& segments) {
+Work work_of(const std::vector<Segment>& segments, bool beside) {
   Work out;
   bool reads = false;
   for (const Segment& s : segments) {
     if (s.reads_input && !reads) reads = true, out.reads_at = out.waited;
-    if (s.kind == Segment::Kind::tensor) out.at_end += s.seconds;
+    if (s.kind == Segment::Kind::tensor && !beside) out.at_end += s.seconds;
     if (s.kind != Segment::Kind::compute) continue;
     // The first to add to a gradient may write it, which takes less.
     out.waited += out.at_end + std::min(s.seconds, s.writing({true, true, true}));
@@ -31,32 +31,32 @@ Work work_of(const std::vector<Segment>& segments) {
 
 }  // namespace
 
-ChunkWork work_of(const std::vector<LayerRun>& chunk) {
+ChunkWork work_of(const std::vector<LayerRun>& chunk, bool beside) {
   ChunkWork out;
   Work forward, backward;  // after the loop: of the top layer
   double weights = 0;
   for (const LayerRun& run : chunk) {
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
-    forward = work_of(c.forward.segments);
+    forward = work_of(c.forward.segments, beside);
     out.forward += count * (forward.waited + forward.at_end);
-    backward = work_of(c.backward.segments);
+    backward = work_of(c.backward.segments, beside);
     double again = 0;
     if (c.recomputation == plan::Recompute::full) {
-      const Work recomputed = work_of(c.recompute.segments);
+      const Work recomputed = work_of(c.recompute.segments, beside);
       again = recomputed.waited + recomputed.at_end;
     }
     out.backward += count * (backward.waited + backward.at_end + again);
-    weights += count * work_of(c.weights.segments).waited;
+    weights += count * work_of(c.weights.segments, beside).waited;
   }
   // A pass ends with its last layer's messages: nothing in it waits for them.
   out.forward -= forward.at_end;
-  out.backward -= work_of(chunk.front().costs->backward.segments).at_end;
+  out.backward -= work_of(chunk.front().costs->backward.segments, beside).at_end;
   out.all = out.forward + out.backward + weights;
-  out.forward -= work_of(chunk.front().costs->forward.segments).reads_at;
+  out.forward -= work_of(chunk.front().costs->forward.segments, beside).reads_at;
   const LayerCosts& top = *chunk.back().costs;
   if (top.recomputation == plan::Recompute::full)  // it may begin before the gradient has come
-    out.backward -= work_of(top.recompute.segments).waited + work_of(top.recompute.segments).at_end;
+    out.backward -= work_of(top.recompute.segments, beside).waited + work_of(top.recompute.segments, beside).at_end;
   out.backward -= backward.reads_at;
   return out;
 }

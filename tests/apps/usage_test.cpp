@@ -153,13 +153,13 @@ TEST(Usage, ABadNumberIsNamedWithItsFlagAndWhatIsExpected) {
            {{"plan", "j.yaml", "--gpus", "8,x"}, "--gpus: `x`", "whole number from 1 to 1048576"},
            {{"plan", "j.yaml", "--top", "1e3"}, "--top: `1e3`", "whole number from 1 to 1000"},
            {{"plan", "j.yaml", "--memory-fraction", "2"}, "--memory-fraction: `2`", "number from 0.01 to 1"},
-           {{"init", "-", "--sequence", "long"}, "--sequence: `long`", "write 300B"}}) {
+           {{"init", "-", "--sequence", "long"}, "--sequence: `long`", "write 8192, or 8k"}}) {
     const Ran ran = orrery(words);
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_THAT(ran.err, HasSubstr(flag));
     EXPECT_THAT(ran.err, HasSubstr(expected));
   }
-  EXPECT_THAT(orrery({"init", "-", "--model", "llama3-8b", "--sequence", "1k"}).out, HasSubstr("sequence: 1000"));
+  EXPECT_THAT(orrery({"init", "-", "--model", "llama3-8b", "--sequence", "1k"}).out, HasSubstr("sequence: 1024"));
   const Ran longer = orrery({"init", "-", "--model", "gpt2-124m", "--sequence", "1025"});
   EXPECT_EQ(longer.exit_code, 2);
   EXPECT_THAT(longer.err, HasSubstr("gpt2-124m has 1024 positions"));

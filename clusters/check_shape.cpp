@@ -103,6 +103,24 @@ void check_torus(const Cursor& root, const Cluster& cluster) {
   }
 }
 
+/// The slowest NIC that a kind of network has, and what is usual there.
+struct SlowestNic {
+  const char* kind;
+  double gigabits;
+  const char* usual;
+};
+
+const SlowestNic& slowest_nic(const std::string& kind) {
+  // InfiniBand's SDR over one lane carries 2 Gb/s, fast Ethernet 0.1; no other network is slower than the former.
+  static constexpr SlowestNic kSlowest[] = {
+      {"ethernet", 0.1, "one NIC has 1 to 800 Gb/s"},
+      {"tcp", 0.1, "one NIC has 0.1 to 100 Gb/s"},
+  };
+  static constexpr SlowestNic kOthers = {"", 2, "one NIC has 100 to 800 Gb/s"};
+  const auto* found = std::ranges::find_if(kSlowest, [&](const SlowestNic& one) { return kind == one.kind; });
+  return found == std::end(kSlowest) ? kOthers : *found;
+}
+
 /// Reports links that are faster than what they carry can be read, and NICs slower than any of their network's.
 void check_rates(const Cursor& root, const Cluster& cluster) {
   const BytesPerSecond memory = cluster.device().memory_bandwidth;
@@ -122,15 +140,16 @@ void check_rates(const Cursor& root, const Cluster& cluster) {
         "16 lanes of PCIe 4 carry 32 GB/s, of PCIe 5 64 GB/s");
   bound({"node", "fabric", "link_bandwidth"}, "a link between devices", node.link_bandwidth,
         "give the bandwidth of one link in one direction: 25 GB/s of NVLink 2 to 4, 50 GB/s of NVLink 5");
-  // The slowest InfiniBand, SDR over one lane, carries 2 Gb/s; fast Ethernet 0.1.
-  constexpr double kGigabit = 1e9 / 8, kLeast = 2 * kGigabit, kLeastEthernet = 0.1 * kGigabit;
-  const std::string& kind = cluster.shape->network.kind;
-  const bool slow = kind == "ethernet" || kind == "tcp";
-  if (node.nics > 0 && !kind.empty() && node.nic_bandwidth.value < (slow ? kLeastEthernet : kLeast))
+  const SlowestNic& least = slowest_nic(cluster.shape->network.kind);
+  constexpr double kGigabit = 1e9 / 8;
+  // Of one node without `fabric` nobody named the network.
+  const bool asked = (root.has("fabric") || cluster.nodes > 1) && !cluster.shape->network.kind.empty();
+  if (asked && node.nics > 0 && node.nic_bandwidth.value < least.gigabits * kGigabit)
     place(root, {"node", "nics", "bandwidth"})
         .error("C04",
-               fmt::format("a NIC of {:g} Gb/s is slower than any of {}", node.nic_bandwidth.value / kGigabit, kind),
-               "one NIC has 100 to 800 Gb/s");
+               fmt::format("a NIC of {:g} Gb/s is slower than any of {}", node.nic_bandwidth.value / kGigabit,
+                           cluster.shape->network.kind),
+               least.usual);
 }
 
 /// Checks that something connects the devices of a node, and its NICs to them.

@@ -1,6 +1,8 @@
 // Tables of words, and their lookup.
 #include "models/synonyms.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "base/other_words.h"
@@ -143,6 +145,9 @@ constexpr base::OtherValue kValues[] = {
     {"positions", "nope", "none"},
 };
 
+/// Where a config.json of several models may have its language model's.
+constexpr const char* kLanguageParts[] = {"text_config", "llm_config", "language_config", "thinker_config"};
+
 /// The first word of `key` that the map has; empty if none.
 std::string word_in(const Cursor& map, const std::string& name, std::string_view key) {
   if (!map.is_map()) return {};
@@ -172,10 +177,13 @@ Cursor place_of(const Cursor& model, const std::string& name, const std::string&
   const Cursor own = name.empty() || !model.has(name) ? model : model.optional(name);
   if (own.is_map() && own.has(key)) return own.optional(key);
   if (!name.empty() && own.path() != model.path()) return own;
-  for (const char* part : {"", "text_config"}) {
-    if (*part != '\0' && !model.has(part)) continue;
-    const Cursor map = *part == '\0' ? model : model.optional(part);
+  // Language parts may lie in one another.
+  for (Cursor map = model; map.is_map();) {
+    if (name.empty() && map.has(key)) return map.optional(key);
     if (const std::string word = word_in(map, name, key); !word.empty()) return map.optional(word);
+    const char* const* const part = std::ranges::find_if(kLanguageParts, [&](const char* one) { return map.has(one); });
+    if (part == std::end(kLanguageParts)) break;
+    map = map.optional(*part);
   }
   for (const char* maker : {"family", "model_type", "architectures"})
     if (model.has(maker)) return model.optional(maker);

@@ -15,8 +15,8 @@ void name_keys(const base::Cursor& map, const std::string& name);
 /// A key that the model must have; one that stands there in another tool's word, which name_keys has reported, is not
 /// reported as missing.
 [[nodiscard]] base::Cursor needed(const base::Cursor& map, const std::string& name, const std::string& key);
-/// What made the number `key` of the map `name`: the key, its word in config.json, also within its text_config, else
-/// what names the family, whose default it is.
+/// What made the number `key` of the map `name`: the key, its word in config.json, also within its text_config or the
+/// like, else what names the family, whose default it is.
 [[nodiscard]] base::Cursor place_of(const base::Cursor& model, const std::string& name, const std::string& key);
 
 }  // namespace orrery::models

@@ -8,6 +8,7 @@
 #include "base/ensure.h"
 #include "cost/estimate/estimate.h"
 #include "cost/parameters/habits.h"
+#include "cost/prices/exchange.h"
 #include "cost/prices/table_rows.h"
 #include "models/layers/counts.h"
 #include "plan/schedule/asynchronous.h"
@@ -168,6 +169,7 @@ class Summary {
     std::map<std::pair<std::string, std::string>, Totals> rows;
     for (const ClassReplay* c : classes_) {
       const RankClass& ranks = rank_class(*c);
+      const double left = cost::exchange_left(pricing_, schedule_, ranks);
       for (std::size_t b = 0; b < ranks.blocks.size(); ++b)
         for (std::size_t s = 0; s < ranks.blocks[b].steps.size(); ++s) {
           const Step& step = ranks.blocks[b].steps[s];
@@ -189,7 +191,8 @@ class Summary {
           t.time += seconds(m.time) * weight(*c);
           t.exposed += seconds(m.exposed) * weight(*c);
           t.contention += seconds(m.contention) * weight(*c);
-          const double seen = collective ? pricing_.seen_share(step.collective, step.stream) : 1;
+          double seen = collective ? pricing_.seen_share(step.collective, step.stream) : 1;
+          if (collective && step.stream == plan::Stream::exchange) seen *= left;
           t.bus_bytes += seen * bytes * bus_factor(step, group ? group->size() : 2);
         }
     }

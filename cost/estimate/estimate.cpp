@@ -130,9 +130,9 @@ double compute_seconds(const PassProgram& program) {
 
 }  // namespace
 
-/// The share of a stage's passes beside whose partner's compute the stack hides all-to-alls.
+/// The share of a stage's passes beside whose partner's compute all-to-alls run.
 double Estimator::Impl::paired(const plan::Plan& plan, plan::StageId stage) {
-  if (!model->experts.any() || !hides_exchanges(*pricing, plan.spec())) return 0;
+  if (!model->experts.any() || !(hides_exchanges(*pricing, plan.spec()) || plan::runs_beside(plan.spec()))) return 0;
   if (plan.spec().stages.asynchronous()) return 1;
   return plan::paired_share(moves.of(plan.spec(), plan.micro_batches(), 1)->at(stage.index()));
 }
@@ -162,8 +162,8 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, plan::StageId st
     sent += count * c.recompute.exchanges;
     recompute += count * c.recompute.compute;
   }
-  around.exchange = {exchange_left(*pricing, sent, busy + recompute, paired(plan, stage)),
-                     exchange_taken(*pricing, spec)};
+  const double share = paired(plan, stage), hidden = hides_exchanges(*pricing, spec) ? share : 0;
+  around.exchange = {exchange_left(*pricing, sent, busy + recompute, hidden), exchange_taken(*pricing, spec, share)};
   for (int c = 0; c < spec.stages.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
   if (!begun.steps.empty()) {
     around.begun = &begun.of[static_cast<std::size_t>(chunk)];

@@ -117,9 +117,9 @@ bool hides_exchanges(const Pricing& pricing, const plan::PlanSpec& spec) {
   return pricing.calibration().get("stack.exchange_hidden", 0) > 0 && !plan::runs_beside(spec);
 }
 
-double exchange_taken(const Pricing& pricing, const plan::PlanSpec& spec) {
+double exchange_taken(const Pricing& pricing, const plan::PlanSpec& spec, double paired) {
   const bool beside = plan::runs_beside(spec) && pricing.overlaps(plan::Stream::exchange);
-  return beside ? pricing.calibration().get("stack.exchange_compute", 0) : 0;
+  return beside ? paired * pricing.calibration().get("stack.exchange_compute", 0) : 0;
 }
 
 double exchange_left(const Pricing& pricing, double exchanges, double compute, double paired) {

@@ -94,9 +94,9 @@ struct BesideCompute {
 /// Whether the stack overlaps all-to-alls of tokens with another micro-batch's compute, so that partners matter, in a
 /// plan whose order does not say so itself (plan::runs_beside).
 [[nodiscard]] bool hides_exchanges(const Pricing& pricing, const plan::PlanSpec& spec);
-/// BesideCompute::taken: where messages travel while a partner's parts compute, nothing of their time is left out, and
-/// compute lacks the multiprocessors that move them; 0 where the stack does not overlap them.
-[[nodiscard]] double exchange_taken(const Pricing& pricing, const plan::PlanSpec& spec);
+/// BesideCompute::taken, in the mean of a stage's passes, of which `paired` have a partner: its compute lacks the
+/// multiprocessors that move the messages. All of a message's time counts there. 0 where the stack does not overlap.
+[[nodiscard]] double exchange_taken(const Pricing& pricing, const plan::PlanSpec& spec, double paired);
 
 /// The same for a lowered stage: a factor for the price of its exchange stream.
 [[nodiscard]] double exchange_left(const Pricing& pricing, const plan::Schedule& schedule,

@@ -21,7 +21,7 @@ void as_mixtral(Model& m) {
 void mixtral_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-5, false, "rms_norm_eps", 8);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
-  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
+  rotation(k, m, 0, 1e6);
   silu(k, m, "mixtral");
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
   window_within(k, m);
@@ -105,6 +105,7 @@ void as_phimoe(Model& m) {
 void phimoe_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-5, false);
   rotation(k, m, 0, 1e6);
+  k.unused({"original_max_position_embeddings"});  // of a scaled rotation, which asks for it
   silu(k, m, "phimoe");
   k.flag({"attention_bias"}, m.qkv_bias, false);
   if (k.reads()) m.out_bias = m.qkv_bias;
@@ -293,6 +294,7 @@ void dbrx_config(ConfigKeys& k, Model& m) {
   k.count({"n_heads", "num_attention_heads"}, m.heads, 1, kMostWidth);
   k.count({"max_seq_len", "max_position_embeddings"}, m.max_sequence, 1, kMostSequence, 2048);
   k.count({"attn_config.kv_n_heads"}, m.kv_heads, 1, kMostWidth, 1);
+  k.unused({"attn_config.model_type", "ffn_config.model_type", "router_aux_loss_coef"});  // moe_loss_weight says it
   k.real({"attn_config.rope_theta"}, m.rope_theta, 1, 1e12, 10000);
   rate(k, "attn_config.attn_pdrop", m.dropout.attention);
   rate(k, "resid_pdrop", m.dropout.residual);
@@ -410,8 +412,8 @@ void llama4_config(ConfigKeys& k, Model& m) {
   auxiliary_loss(k, m, 0.001);
   k.unrotated_layers("no_rope_layers", "no_rope_layer_interval", m, 4);
   jitter_left_out(k);
-  k.unused(
-      {"attention_chunk_size", "use_qk_norm", "attn_temperature_tuning", "attn_scale", "floor_scale", "layer_types"});
+  k.unused({"attention_chunk_size", "use_qk_norm", "attn_temperature_tuning", "attn_scale", "floor_scale",
+            "layer_types", "for_llm_compressor"});
   k.differs(
       "its attention is not limited to chunks, q and k have no norms without weights, scores do not grow with the "
       "position, and it sees no images");

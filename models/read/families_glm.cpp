@@ -78,6 +78,7 @@ void chatglm_config(ConfigKeys& k, Model& m) {
   k.fixed("original_rope", "true", "half of a head's columns rotate here");
   for (const char* key : {"prefix_projection", "interleaved_qkv"}) k.fixed(key, "false", "its class has none of that");
   k.unused({"quantization_bit"});
+  k.unused({"num_hidden_layers"});  // num_layers, again
   k.unused({"padded_vocab_size"});  // rows of vocab_size, where the file has both
 }
 

@@ -153,6 +153,7 @@ void gpt_neox_config(ConfigKeys& k, Model& m) {
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
   k.real({"rotary_emb_base", "rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 10000);
   k.real({"rotary_pct", "partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, 0.25);
+  k.rope_scaling(m);
   k.flag({"use_parallel_residual"}, m.parallel, true);
   k.activation({"hidden_act"}, m,
                {{"gelu", Activation::gelu, Gelu::erf},
@@ -220,6 +221,7 @@ void opt_config(ConfigKeys& k, Model& m) {
   k.fixed("layerdrop", "0", "no layer is left out here");
   k.fixed("activation_dropout", "0", "nothing is dropped between an MLP's products here");
   k.only("_remove_final_layer_norm", false, "there is a norm before the head here");
+  k.unused({"output_projection"});
 }
 
 // -- Falcon -----------------------------------------------------------------------------------------------------------
@@ -260,6 +262,10 @@ void falcon_config(ConfigKeys& k, Model& m) {
   rate(k, "attention_dropout", m.dropout.attention);
   rate(k, "hidden_dropout", m.dropout.residual);
   k.only("alibi", false, "Falcon adds slopes to scores before scaling them");
+  if (k.given("ffn_hidden_size"))
+    k.unused({"ff_factor"});
+  else
+    k.fixed("ff_factor", "4", "MLPs whose width is not given are four times as wide as layers");
   k.only("apply_residual_connection_post_layernorm", false, "residuals here are taken before the norms");
 }
 
@@ -305,6 +311,7 @@ void bigcode_config(ConfigKeys& k, Model& m) {
   gpt_config(k, m);
   k.flag({"multi_query"}, one_head, true);
   if (k.reads()) m.kv_heads = one_head ? 1 : m.heads;
+  k.unused({"inference_runner", "pad_key_length", "pre_allocate_kv_cache", "validate_runner_input"});
 }
 
 /// With as many key/value heads as heads, each head's q, k and v stand together.
@@ -345,6 +352,8 @@ void mpt_config(ConfigKeys& k, Model& m) {
   k.fixed("attn_config.attn_type", "multihead_attention", "all heads have keys and values of their own here");
   k.fixed("attn_config.alibi_bias_max", "8", "slopes end at 2^-8 here");
   k.fixed("attn_config.prefix_lm", "false", "tokens see those before them alone here");
+  k.fixed("embedding_fraction", "1", "embeddings have their whole gradient here");
+  k.unused({"init_config", "learned_pos_emb", "tokenizer_name", "verbose"});  // its slopes replace learned positions
 }
 
 // -- Qwen -------------------------------------------------------------------------------------------------------------

@@ -103,6 +103,9 @@ void mamba2_config(ConfigKeys& k, Model& m) {
   k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
   k.only("use_bias", false, "a state space's products have no biases here");
+  k.fixed("rms_norm", "true", "its class has RMSNorms");
+  // Heads say its width, and its class gates before the norm, whatever a file says.
+  k.unused({"expand", "intermediate_size", "norm_before_gate", "time_step_init_scheme"});
 }
 
 WeightNames mamba2_names() {
@@ -169,7 +172,8 @@ void nemotron_h_config(ConfigKeys& k, Model& m) {
   no_biases(k, "use_bias");
   no_biases(k, "mamba_proj_bias");
   k.fixed("hidden_dropout", "0", "nothing is dropped in its layers here");
-  k.unused({"expand", "rope_theta", "partial_rotary_factor", "mtp_hybrid_override_pattern", "mtp_layers_block_type"});
+  k.unused({"expand", "rope_theta", "partial_rotary_factor", "mtp_hybrid_override_pattern", "mtp_layers_block_type",
+            "num_query_groups"});  // num_key_value_heads, again
 }
 
 WeightNames nemotron_h_names() {

@@ -21,6 +21,7 @@ void llama_config(ConfigKeys& k, Model& m) {
   no_biases(k, "attention_bias");
   no_biases(k, "mlp_bias");
   k.fixed("rope_interleaved", "false", "rotated columns are half of a head apart in its class");
+  k.unused({"max_sequence_length"});  // max_position_embeddings, again
 }
 
 // Jiang et al. 2023; later models have no window.
@@ -179,6 +180,7 @@ void gemma3_config(ConfigKeys& k, Model& m) {
   if (!k.reads() && m.window_theta == 0) m.window_theta = 10000;  // of no layer
   k.real({"rope_local_base_freq", "rope_parameters.sliding_attention.rope_theta"}, m.window_theta, 1, 1e12, 10000);
   k.rope_scaling(m);
+  k.fixed("rope_parameters.sliding_attention.rope_type", "default", "rotations of layers with a window are not scaled");
   k.activation({"hidden_activation"}, m, {{"gelu_pytorch_tanh", Activation::geglu}}, "gemma3");
   no_biases(k, "attention_bias");
   scaled_queries(k, m);
@@ -286,6 +288,8 @@ void stablelm_config(ConfigKeys& k, Model& m) {
   rate(k, "hidden_dropout", m.dropout.residual);
   k.only("qk_layernorm", false, "heads have no LayerNorms of their own here");
   k.only("use_parallel_residual", false, "attention and MLP follow one another here");
+  k.fixed("rotary_scaling_factor", "1", "rotations are not scaled in its class");
+  k.unused({"rope_pct"});  // partial_rotary_factor, again
 }
 
 // -- InternLM 2 -------------------------------------------------------------------------------------------------------

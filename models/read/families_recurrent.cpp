@@ -301,7 +301,7 @@ void mamba_config(ConfigKeys& k, Model& m) {
   k.any_length(m, 2048, "Mamba's authors trained with 2,048 tokens (Gu and Dao 2023, section 4.2)");
   if (!k.reads()) return;
   k.fixed("rms_norm", "true", "its class has RMSNorms");
-  k.unused({"d_inner", "ssm_cfg", "fused_add_norm"});
+  k.unused({"d_inner", "ssm_cfg", "fused_add_norm", "pad_vocab_size_multiple"});
   m.ssm.heads = m.heads = m.kv_heads = columns;
   m.head_dim = 1;
   m.ffn_hidden = 4 * m.hidden;
@@ -395,6 +395,8 @@ void jamba_config(ConfigKeys& k, Model& m) {
     k.count({"sliding_window"}, window, 0, kMostSequence, 0);
     if (window > 0) k.refuse("sliding_window", "attention of this class has no window here", "null");
   }
+  k.fixed("mamba_inner_layernorms", "true", "steps, B and C have norms in its class");
+  k.unused({"n_ctx"});  // max_position_embeddings, again
   jamba_blocks(k, m);
   if (k.reads() && m.expert_layers(m.layers) == 0) e = Experts{};
   selective_keys(

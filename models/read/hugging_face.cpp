@@ -533,8 +533,11 @@ void remark_on_quantization(const Cursor& at, Model& m) {
 bool is_hugging_face(const Cursor& root) {
   // Old files, and those of other libraries in its form, say no class: their words for a width tell them.
   constexpr const char* kWords[] = {"model_type", "architectures", "text_config", "hidden_size", "n_embd", "d_model"};
-  return root.is_map() && !root.has("family") &&
-         std::ranges::any_of(kWords, [&](const char* key) { return root.has(key); });
+  const auto has = [&](const char* key) { return root.has(key); };
+  const bool says = has("model_type") || has("architectures") || has("text_config");
+  // One in our own form that lacks its family, and has one word of theirs.
+  if (!says && (has("layers") || has("heads"))) return false;
+  return root.is_map() && !root.has("family") && std::ranges::any_of(kWords, has);
 }
 
 Model read_hugging_face(const Cursor& root, const std::string& name) {

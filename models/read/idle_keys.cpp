@@ -22,11 +22,21 @@ struct IdleKeys {
 };
 const std::vector<IdleKeys>& idle_keys() {
   static const std::vector<IdleKeys> kAll = {
-      {"ids of words, and how text becomes words",
-       {"*_id", "*_token_ids", "*_token_index", "*_token", "tokenizer_class", "n_special", "predict_special_tokens"}},
+      {"ids of words, and how text becomes words", {"*_token_id",      "*_token_ids",   "*_token_index",
+                                                    "bos_id",          "eos_id",        "pad_id",
+                                                    "unk_id",          "sep_id",        "cls_id",
+                                                    "mask_id",         "eod_id",        "eot_id",
+                                                    "im_start_id",     "im_end_id",     "bos_token",
+                                                    "eos_token",       "pad_token",     "unk_token",
+                                                    "sep_token",       "cls_token",     "mask_token",
+                                                    "eod_token",       "boi_token",     "eoi_token",
+                                                    "image_token",     "video_token",   "audio_token",
+                                                    "add_bos_token",   "add_eos_token", "model_max_length",
+                                                    "tokenizer_class", "n_special",     "predict_special_tokens"}},
       {"who wrote the file, with which software, and the code beside it",
        {"transformers_version", "transformers.js_config", "_name_or_path", "_commit_hash", "_from_model_config",
-        "auto_map", "custom_pipelines", "is_llama_config", "task_specific_params", "name_or_path"}},
+        "auto_map", "custom_pipelines", "is_llama_config", "task_specific_params", "name_or_path", "hub_model_id",
+        "unsloth_version", "unsloth_fixed", "is_composition", "finetuned"}},
       {"the types in which weights are stored and numbers kept, which a job says",
        {"torch_dtype", "dtype", "*_dtype", "bf16", "fp16", "fp32", "use_bfloat16", "residual_in_fp32", "*_in_fp32",
         "fp32_residual_connection", "apply_query_key_layer_scaling"}},
@@ -82,13 +92,14 @@ const std::vector<IdleKeys>& idle_keys() {
         "remove_invalid_values",
         "prefix",
         "output_scores",
+        "output_past",
         "return_dict*",
         "output_attentions",
         "output_hidden_states",
         "generation_config"}},
       {"heads of other tasks",
-       {"id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "summary_*", "classifier_*",
-        "pooler_*", "directionality", "tf_legacy_loss", "cross_attention_hidden_size"}},
+       {"id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task", "summary_*",
+        "classifier_*", "pooler_*", "directionality", "tf_legacy_loss", "cross_attention_hidden_size"}},
       {"what reads images or sound",
        {"vision_config", "audio_config", "img_processor", "audio_processor", "embd_layer", "anyres_*", "vit_*",
         "max_image_size", "max_video_size", "image_*", "video_*", "vision_*", "speech_*", "mrope_section",
@@ -111,6 +122,11 @@ constexpr IdleValue kIdleValues[] = {{"is_decoder", "true"},
                                      {"qkv_bias", "false"},
                                      {"lm_head_bias", "false"},
                                      {"use_sliding_window", "false"},
+                                     {"use_mrope", "false"},
+                                     {"hidden_dropout_prob", "0"},
+                                     {"attention_probs_dropout_prob", "0"},
+                                     {"compression_ratio", "1"},
+                                     {"norm_type", "low_precision_layernorm"},
                                      {"hidden_dropout", "0"},
                                      {"attention_dropout", "0"},
                                      {"use_bidirectional_attention", "false"},
@@ -141,8 +157,13 @@ bool is_idle(const base::UnreadKey& one) {
 
 void warn_of_unread(const base::Cursor& root, const LanguagePart& part) {
   const std::string within = part.path.empty() ? "" : part.path + ".";
-  for (const base::UnreadKey& one : base::unread_keys(root)) {
+  const std::vector<base::UnreadKey> all = base::unread_keys(root);
+  const bool windows_off = std::ranges::any_of(all, [&](const base::UnreadKey& one) {
+    return one.path == within + "use_sliding_window" && one.value == "false";
+  });
+  for (const base::UnreadKey& one : all) {
     const bool own = one.path.starts_with(within);
+    if (windows_off && (one.path == within + "sliding_window" || one.path == within + "max_window_layers")) continue;
     if (is_idle(one) || (!own && one.near.empty())) continue;
     root.findings().warning(
         "E0113", one.where,

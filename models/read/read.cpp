@@ -96,8 +96,11 @@ void check(const Cursor& root, Model& m) {
            "use masked_fraction: 0.15, or next_sentence: false");
   }
   const auto pairs = [](std::int64_t columns) { return columns % 2 == 0 && columns >= 2; };
-  if (m.positions == Positions::rope && !(pairs(m.rotary_columns()) && pairs(m.rotary_columns(true)))) {
-    report("heads",
+  if (m.positions == Positions::rope && m.head_dim > 0 &&
+      !(pairs(m.rotary_columns()) && pairs(m.rotary_columns(true)))) {
+    const Cursor width = place_of(root, "", "head_dim");
+    const bool said = width.is_scalar() && width.scalar_text() == fmt::format("{}", m.head_dim);
+    report(said ? "head_dim" : "heads",
            m.rotary_share < 1 ? fmt::format("rotary positions rotate pairs, but {} of {} columns of a head are {}",
                                             m.rotary_share, m.head_dim, m.rotary_columns())
                               : fmt::format("rotary positions need an even head width, found {}", m.head_dim),

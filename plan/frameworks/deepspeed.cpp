@@ -25,6 +25,10 @@ Json reduce_word(const std::optional<ReduceType>& type) {
   return type ? Json(kReduceWords.at(static_cast<std::size_t>(*type))) : Json(nullptr);
 }
 
+bool says_autocast(const Writing& w) {
+  return w.file.job.software.autocast.value_or(false);
+}
+
 int stage_of(const Writing& w) {
   return w.s().mesh.replicas() > 1 ? w.s().states.zero_stage : 0;
 }
@@ -87,9 +91,11 @@ const Setting kSpeed[] = {
     {"", "gradient_accumulation_steps", WRITE { return w.plan.micro_batches(); }, WHOLE(1, kMostBatch)},
     {"", "gradient_clipping", WRITE { return speed_if(w.t().clip_norm.has_value(), w.t().clip_norm.value_or(0)); },
      READ { const double norm = r.number(g, 0, kSpeedHuge); if (norm > 0) d.training.clip_norm = norm; }},
-    {"", "bf16.enabled", WRITE { return speed_if(w.s().numerics.precision == DType::bf16, true); },
+    {"", "bf16.enabled",
+     WRITE { return speed_if(w.s().numerics.precision == DType::bf16 && !says_autocast(w), true); },
      READ { if (r.boolean(g)) d.spec.numerics.precision = DType::bf16; }},
-    {"", "fp16.enabled", WRITE { return speed_if(w.s().numerics.precision == DType::fp16, true); },
+    {"", "fp16.enabled",
+     WRITE { return speed_if(w.s().numerics.precision == DType::fp16 && !says_autocast(w), true); },
      READ { if (r.boolean(g)) d.spec.numerics.precision = DType::fp16; }},
     {"", "fp16.loss_scale", WRITE { return speed_if(w.s().numerics.precision == DType::fp16, 0); },
      READ { if (r.number(g, 0, kSpeedHuge) != 0) r.pass_over(g, "loss scales are dynamic here"); }},
@@ -109,17 +115,25 @@ const Setting kSpeed[] = {
      },
      READ {
        const std::string word = r.word(g, {"fp32", "bf16", "bfloat16", "fp16"});
-       if (word == "fp32") d.software.reduce_dtype = ReduceType::fp32;
-       if (word != "fp32")
-         d.spec.compression.gradients = word == "fp16" ? GradientCompression::fp16 : GradientCompression::bf16;
+       d.software.reduce_dtype = word == "fp32" ? ReduceType::fp32
+                                 : word == "fp16" ? ReduceType::fp16 : ReduceType::bf16;
      }},
-    {"", "data_types.grad_accum_dtype", WRITE { return reduce_word(w.file.job.software.gradient_dtype); },
+    {"", "data_types.grad_accum_dtype", 
+     WRITE {  // ZeRO's optimizers alone take another type than the parameters'
+       return stage_of(w) > 0 ? reduce_word(w.file.job.software.gradient_dtype) : Json(nullptr);
+     },
      READ {
        const std::string word = r.word(g, {"fp32", "bf16", "fp16"});
        d.software.gradient_dtype = word == "fp32" ? ReduceType::fp32
                                    : word == "bf16" ? ReduceType::bf16 : ReduceType::fp16;
      }},
-    {"", "torch_autocast.enabled", WRITE { return speed_if(w.file.job.software.autocast.value_or(false), true); },
+    {"", "torch_autocast.dtype",
+     WRITE { return speed_if(says_autocast(w), w.s().numerics.precision == DType::fp16 ? "float16" : "bfloat16"); },
+     READ {
+       if (r.word(g, {"bfloat16", "float16"}) == "float16") d.spec.numerics.precision = DType::fp16;
+       else d.spec.numerics.precision = DType::bf16;
+     }},
+    {"", "torch_autocast.enabled", WRITE { return speed_if(says_autocast(w), true); },
      READ { if (r.boolean(g)) d.software.autocast = true; }},
     {"", "zero_optimization.stage", WRITE { return stage_of(w); },
      READ { d.spec.states.zero_stage = static_cast<int>(r.integer(g, 0, 3)); }},

@@ -34,13 +34,19 @@ Json given_if(bool on, const T& value) {
 /// Tokens travel by kernels that go to the node first, then to the device.
 bool two_hops(const Writing& w) {
   const auto& said = w.file.job.software.token_dispatcher;
-  return w.m().experts.any() && said && *said != TokenDispatcher::alltoall;
+  const bool travel = w.m().experts.any() && w.s().mesh.tensor * w.s().mesh.expert > 1;
+  return travel && said && *said != TokenDispatcher::alltoall;
 }
 
-/// The type of Adam's moments, if it is not fp32.
+bool recomputes_all(const Writing& w) {
+  return w.s().recomputation.what == Recompute::full;
+}
+
+/// The type of Adam's moments, if it is not fp32: its distributed optimizer's alone.
 Json small_moments(const Writing& w) {
   constexpr std::int64_t kEight = 8, kHalf = 16;
-  const std::int64_t bits = w.file.job.software.moment_bits.value_or(0);
+  const bool adam = w.t().optimizer.kind == OptimizerKind::adamw || w.t().optimizer.kind == OptimizerKind::adam;
+  const std::int64_t bits = adam && partitions(w.s()) ? w.file.job.software.moment_bits.value_or(0) : 0;
   return bits == kEight ? Json("fp8") : given_if(bits == kHalf, "bf16");
 }
 
@@ -270,7 +276,11 @@ const Setting kCarried[] = {
                                                                                     : TokenDispatcher::hybridep;
      }},
     {kModel, "overlap-moe-expert-parallel-comm",
-     WRITE { return flag(w.m().experts.any() && w.file.job.software.overlap_exchange.value_or(false)); },
+     WRITE {  // its assertions
+       const bool other = w.s().mesh.pipeline == 1 || w.s().stages.virtual_stages > 1;
+       const bool can = w.m().experts.any() && w.s().mesh.expert > 1 && other && !recomputes_all(w);
+       return flag(can && w.file.job.software.overlap_exchange.value_or(false));
+     },
      READ { d.software.overlap_exchange = r.boolean(g); }},
     {kModel, "moe-router-fusion",
      WRITE { return flag(w.m().experts.any() && w.file.job.software.router_fusion.value_or(false)); },
@@ -416,28 +426,29 @@ const Setting kCarried[] = {
          d.software.fp8_recipe = static_cast<Fp8Recipe>(at - kFp8Words.begin());
      }},
     {kParallel, "fp8-param-gather",
-     WRITE { return flag(w.s().numerics.precision == DType::fp8 &&
+     WRITE { return flag(w.s().numerics.precision == DType::fp8 && partitions(w.s()) &&
                          w.file.job.software.fp8_param_gather.value_or(false)); },
      READ { if (r.boolean(g)) d.software.fp8_param_gather = true; }},
     {kParallel, "exp-avg-dtype", WRITE { return small_moments(w); }, WORD},
     {kParallel, "exp-avg-sq-dtype", WRITE { return small_moments(w); }, WORD},
-    {kParallel, "cross-entropy-loss-fusion",
-     WRITE { return flag(w.file.job.software.cross_entropy == LossKernel::fused); }, MARK},
-    {kParallel, "cross-entropy-fusion-impl",
-     WRITE { return given_if(w.file.job.software.cross_entropy == LossKernel::fused, "te"); }, WORD},
-    {kParallel, "no-scatter-gather-tensors-in-pipeline",
-     WRITE { return flag(!w.file.job.software.scatter_gather.value_or(true)); },
+    {kRead, "cross-entropy-loss-fusion", nullptr, MARK},  // with `te` its newer versions refuse it
+    {kRead, "cross-entropy-fusion-impl", nullptr, WORD},
+    {kRead, "no-scatter-gather-tensors-in-pipeline", nullptr,  // gone from newer versions
      READ { if (r.boolean(g)) d.software.scatter_gather = false; }},
     {kRead, "enable-cuda-graph", nullptr, READ { if (r.boolean(g)) d.software.cuda_graphs = true; }},
     {kRead, "external-cuda-graph", nullptr, READ { if (r.boolean(g)) d.software.cuda_graphs = true; }},
     {kParallel, "cuda-graph-impl",
-     WRITE { return given_if(w.file.job.software.cuda_graphs.value_or(false), "transformer_engine"); },
+     WRITE { return given_if(!recomputes_all(w) && w.file.job.software.cuda_graphs.value_or(false),
+                             "transformer_engine"); },
      READ { d.software.cuda_graphs = r.text(g) != "none"; }},
-    {kParallel, "cpu-offloading",
-     WRITE { return flag(w.file.job.software.cpu_offloading_layers.value_or(0) > 0); }, MARK},
+    {kRead, "cpu-offloading", nullptr, MARK},  // of configurations; no flag
     {kParallel, "cpu-offloading-num-layers",
-     WRITE { return given_if(w.file.job.software.cpu_offloading_layers.value_or(0) > 0,
-                             w.file.job.software.cpu_offloading_layers.value_or(0)); },
+     WRITE {
+       const bool can = w.s().mesh.pipeline == 1 && w.s().recomputation.what == Recompute::none &&
+                        !w.file.job.software.cuda_graphs.value_or(false);
+       const std::int64_t layers = w.file.job.software.cpu_offloading_layers.value_or(0);
+       return given_if(can && layers > 0, layers);
+     },
      WHOLE(0, kMostLayers)},
     {kParallel, "fp4-format", WRITE { return given_if(w.s().numerics.precision == DType::fp4, "e2m1"); },
      READ { (void)r.text(g); d.spec.numerics.precision = DType::fp4; }},

@@ -331,8 +331,7 @@ void finish_software(Reading& r, Draft& d) {
   if (is_open(d, "cross-entropy-loss-fusion") && word("cross-entropy-fusion-impl", "native") == "te")
     d.software.cross_entropy = LossKernel::fused;
   const double offloaded = open_of(d, "cpu-offloading-num-layers", 0);
-  if (is_open(d, "cpu-offloading") && offloaded > 0)
-    d.software.cpu_offloading_layers = static_cast<std::int64_t>(offloaded);
+  if (offloaded > 0) d.software.cpu_offloading_layers = static_cast<std::int64_t>(offloaded);
   // The backend is the flex dispatcher's; DeepEP unless another is named.
   const bool flex = word("moe-token-dispatcher-type", "") == "flex" && d.model.experts.any();
   if (!flex) d.software.token_dispatcher.reset();

@@ -283,12 +283,12 @@ std::vector<std::pair<std::string, std::string>> unwritten_words(std::span<const
     const auto said = field.of(file.job.software);
     if (!said) return;
     const auto instead = others(field, *said);
-    const bool told = std::ranges::all_of(instead, [&](const auto& value) {
+    const auto differs = [&](const auto& value) {
       PlanFile other = file;
       field.of(other.job.software) = value;
       return all_written(table, other, plan) != written;
-    });
-    if (told) return;
+    };
+    if (differs(std::decay_t<decltype(field.of(file.job.software))>()) || std::ranges::all_of(instead, differs)) return;
     const auto line = std::ranges::find(lines, std::string(field.key), &std::pair<std::string, std::string>::first);
     out.push_back(*line);
   });

@@ -109,8 +109,8 @@ struct Setting {
   bool matters = false;  ///< if it is not read: it may move time or memory
 };
 
-/// What the job says of its software that these settings do not: keys and values whose change to any other value leaves
-/// some of what is written as it was.
+/// What the job says of its software that these settings do not: keys with their values, where without the key the same
+/// would be written, and with some other value, too.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> unwritten_words(std::span<const Setting> table,
                                                                                const PlanFile& file, const Plan& plan);
 

@@ -400,9 +400,11 @@ std::int64_t length_in(const Cursor& at) {
   const std::string said = at.scalar_text();
   const bool in_words = said.size() > 1 && said.size() < 8 && (said.back() == 'k' || said.back() == 'K') &&
                         said.find_first_not_of("0123456789") == said.size() - 1;
+  const std::int64_t thousands = in_words ? std::stoll(said) : 0;
   if (!in_words) return at.integer(1, kMostSequence, 0);
   at.error("E0105", fmt::format("`sequence` is a number of tokens in digits, found {}", base::quoted(said)),
-           fmt::format("`sequence: {}`: in lengths of sequences a k is 1,024", 1024 * std::stoll(said)));
+           thousands > 0 ? fmt::format("`sequence: {}`: in lengths of sequences a k is 1,024", 1024 * thousands)
+                         : std::string("a sequence has at least 1 token"));
   at.ignore();
   return 0;
 }

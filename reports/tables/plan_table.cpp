@@ -252,6 +252,7 @@ std::string each_of(const std::string& device) {
       {"CPU", "rank"}, {"TPU", "chip"}, {"Trainium", "chip"}, {"Gaudi", "chip"}};
   for (const auto& [begins, word] : kWords)
     if (device.starts_with(begins)) return word;
+  if (device.ends_with(" core")) return "rank";  // as `orrery probe` calls one of a machine's
   return "GPU";
 }
 

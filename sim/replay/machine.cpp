@@ -11,6 +11,8 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
+#include "plan/schedule/orders.h"
+#include "plan/schedule/partners.h"
 
 namespace orrery::sim {
 
@@ -131,7 +133,10 @@ void Machine::lengthen_compute() {
   std::set<std::pair<int, plan::StageId>> done;
   for (const Actor& actor : actors_) {
     const JobOnCluster& job = jobs_[at(actor.job)];
-    const double taken = cost::exchange_taken(*job.pricing, job.schedule->spec);
+    const plan::PlanSpec& spec = job.schedule->spec;
+    if (!plan::runs_beside(spec)) continue;
+    const double taken = cost::exchange_taken(*job.pricing, spec,
+                                              plan::paired_share(spec, actor.rank_class->stage, spec.micro_batches()));
     if (taken == 0 || !done.insert({actor.job, actor.rank_class->stage}).second) continue;
     for (std::size_t b = 0; b < actor.kinds.size(); ++b) {
       const std::vector<Step>& steps = actor.rank_class->blocks[b].steps;

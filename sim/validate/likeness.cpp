@@ -29,6 +29,35 @@ std::vector<std::string> parts_of_name(const std::string& name) {
   return words;
 }
 
+/// Generations that have a second name: JAX calls a TPU v5e "TPU v5 lite".
+struct SecondName {
+  std::string_view said, then;  ///< a word, and the one behind it, if it takes two
+  const char* meant;
+};
+constexpr SecondName kSecondNames[] = {
+    {"v5", "lite", "v5e"},    {"v5", "litepod", "v5e"}, {"v6", "lite", "v6e"},   {"v5lite", "", "v5e"},
+    {"v5litepod", "", "v5e"}, {"v6lite", "", "v6e"},    {"trillium", "", "v6e"}, {"trainium1", "", "trainium"},
+};
+
+/// The words with the catalogue's names in place of second ones; "v6e (Trillium)" names it once.
+std::vector<std::string> with_usual_names(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  std::set<std::string> meant;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    std::string word = words[i];
+    const std::string next = i + 1 < words.size() ? words[i + 1] : std::string();
+    for (const SecondName& one : kSecondNames) {
+      if (words[i] != one.said || (!one.then.empty() && next != one.then)) continue;
+      word = one.meant;
+      meant.insert(word);
+      if (!one.then.empty()) ++i;
+      break;
+    }
+    if (meant.count(word) == 0 || std::find(out.begin(), out.end(), word) == out.end()) out.push_back(std::move(word));
+  }
+  return out;
+}
+
 /// The number at the beginning of a word, if all that follows is `unit`.
 std::optional<std::int64_t> number_with(const std::string& word, std::initializer_list<std::string_view> units) {
   const auto end = static_cast<std::size_t>(
@@ -51,7 +80,7 @@ constexpr std::array<std::string_view, 24> kSilent = {
 DeviceWords device_words(const std::string& name) {
   DeviceWords out;
   std::set<std::string> others;
-  const std::vector<std::string> words = parts_of_name(name);
+  const std::vector<std::string> words = with_usual_names(parts_of_name(name));
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i];
     if (std::find(kSilent.begin(), kSilent.end(), word) != kSilent.end()) continue;

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
+#include <string_view>
 
 #include "base/other_words.h"
 
@@ -93,6 +95,7 @@ class AskedKeys : public RowFields {
   explicit AskedKeys(base::Findings& findings) : RowFields(findings, false) {}
   [[nodiscard]] std::string text(const char* key) const override {
     const std::string whole = key;
+    keys_.insert(whole);  // of a table's columns
     keys_.insert(whole.substr(0, whole.find('.')));
     return {};
   }
@@ -103,6 +106,32 @@ class AskedKeys : public RowFields {
  private:
   mutable std::set<std::string> keys_;
 };
+
+/// What the end of a key says of its unit, how a value may say it too, and what to write.
+struct UnitOfKey {
+  std::string_view ending;
+  std::string_view unit;
+  const char* wanted;
+};
+constexpr UnitOfKey kUnitsOfKeys[] = {
+    {"iter_time_s", "s", "in seconds, digits alone"},
+    {"_gb", "gb", "in GB of 10^9 bytes, digits alone"},
+    {"_gib", "gib", "in GiB of 2^30 bytes, digits alone"},
+};
+
+/// How to write a number of this key of which `said` was not one.
+std::string number_wanted(const std::string& key, const std::string& said, const std::string& wanted) {
+  const std::size_t digits = std::min(said.find_first_not_of("0123456789."), said.size());
+  for (const UnitOfKey& one : kUnitsOfKeys) {
+    if (!key.ends_with(one.ending)) continue;
+    std::string rest;
+    for (const char c : said.substr(digits))
+      if (c != ' ') rest += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return digits > 0 && rest == one.unit ? fmt::format("write {}: the key says the unit", said.substr(0, digits))
+                                          : fmt::format("write it {}, or leave it empty", one.wanted);
+  }
+  return fmt::format("write {}, or leave it empty", wanted);
+}
 
 bool is_among(const std::string& key, const std::vector<std::string>& all) {
   return std::find(all.begin(), all.end(), key) != all.end();
@@ -122,12 +151,11 @@ void RowFields::error(const char* key, const char* code, std::string message, st
 void RowFields::unread(const char* key, const std::string& wanted) const {
   if (!own_) return;
   const std::string said = text(key);
-  const std::size_t digits = std::min(said.find_first_not_of("0123456789.,_"), said.size());
+  if (!told_.insert(key).second) return;  // rows are asked for some keys more than once
   findings_->warning(
       "V06", where(key),
       fmt::format("`{}` is {}, which is not {}: the row is read without it", key, base::quoted(said), wanted),
-      digits > 0 && digits < said.size() ? fmt::format("write {}: the key says the unit", said.substr(0, digits))
-                                         : fmt::format("write {}, or leave it empty", wanted));
+      number_wanted(key, said, wanted));
 }
 
 const std::vector<std::string>& keys_of_rows() {

@@ -1,6 +1,7 @@
 #pragma once
 /// A row's values by key, independent of the file format.
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ class RowFields {
  private:
   base::Findings* findings_;
   bool own_;
+  mutable std::set<std::string> told_;  ///< keys that were warned of
 };
 
 /// Every key that a row may have.

@@ -71,8 +71,8 @@ std::optional<std::int64_t> integer_at(const RowFields& row, const char* key, st
 
 std::optional<bool> switch_at(const RowFields& row, const char* key) {
   const std::string text = row.stated(key);
-  if (text == "true" || text == "True" || text == "TRUE") return true;
-  if (text == "false" || text == "False" || text == "FALSE") return false;
+  if (text == "true" || text == "True" || text == "TRUE" || text == "yes" || text == "Yes") return true;
+  if (text == "false" || text == "False" || text == "FALSE" || text == "no" || text == "No") return false;
   if (!text.empty()) row.unread(key, "true or false");
   return std::nullopt;
 }
@@ -316,12 +316,12 @@ class YamlFields : public RowFields {
   Cursor row_;
 };
 
+/// `warned`: keys of other rows of the file that were warned of.
 base::Result<std::vector<Row>> parse_list(std::string_view text, const std::string& file, Origin origin,
-                                          base::Diagnostics* warnings) {
+                                          base::Diagnostics* warnings, std::set<std::string>& warned) {
   const bool own = origin == Origin::own && warnings != nullptr;
-  const auto read = [origin, own](const Cursor& root) {
+  const auto read = [origin, own, &warned](const Cursor& root) {
     std::vector<Row> rows;
-    std::set<std::string> warned;
     for (const Cursor& item : root.at("results").items()) {
       if (!item.is_map()) {
         item.error("E0104", "a row is a mapping of keys to values");
@@ -382,12 +382,13 @@ std::vector<ListPart> parts_of(std::string_view text) {
 base::Result<std::vector<Row>> parse_long_list(std::string_view text, const std::string& file, Origin origin,
                                                base::Diagnostics* warnings) {
   std::vector<ListPart> parts = parts_of(text);
-  if (parts.empty()) return parse_list(text, file, origin, warnings);
+  std::set<std::string> warned;
+  if (parts.empty()) return parse_list(text, file, origin, warnings, warned);
   std::vector<Row> rows;
   for (ListPart& part : parts) {
     const int shift = part.line - 2;  // in the part, the rows follow the key's line
     base::Diagnostics said;
-    auto read = parse_list(part.text, file, origin, warnings != nullptr ? &said : nullptr);
+    auto read = parse_list(part.text, file, origin, warnings != nullptr ? &said : nullptr, warned);
     std::string().swap(part.text);
     for (base::Diagnostic& one : said)
       if (one.where.line > 0) one.where.line += shift;
@@ -443,7 +444,9 @@ Row row_of(const RowFields& fields, Origin origin) {
 base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file, Origin origin,
                                           base::Diagnostics* warnings) {
   if (ends_in_csv(file)) return parse_csv_rows(text, file, origin, warnings);
-  return text.size() > kPart ? parse_long_list(text, file, origin, warnings) : parse_list(text, file, origin, warnings);
+  if (text.size() > kPart) return parse_long_list(text, file, origin, warnings);
+  std::set<std::string> warned;
+  return parse_list(text, file, origin, warnings, warned);
 }
 
 namespace {

@@ -111,6 +111,13 @@ std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::o
       {}};
 }
 
+/// The finding at `fits_probability`; at `cluster` if the job leaves the usual one.
+base::Diagnostic at_what_it_accepts(const LoadedJob& job, const base::Diagnostic& found) {
+  base::Diagnostic said = job.at("fits_probability", found);
+  // The whole job, where the key is not there, begins in the first column, and values never do.
+  return said.where.file == job.file && said.where.column == 1 ? job.at("cluster", found) : said;
+}
+
 /// Whether the job names stages of ZeRO and the plan has none.
 bool leaves_out_zero(const plan::Job& job, const plan::PlanSpec& spec) {
   const std::vector<int>& named = job.bounds.states.zero_stage;
@@ -219,7 +226,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     const cost::Prediction& best = result.plans.front();
     const auto fits = reports::figures_of(best, heading).fits_probability;
     if (auto warning = tight(best, fits, job->job.fits_probability))
-      outcome.diagnostics.push_back(job->at("fits_probability", std::move(*warning)));
+      outcome.diagnostics.push_back(at_what_it_accepts(*job, *warning));
   }
   if (!result.plans.empty() && !without.empty())
     outcome.diagnostics.push_back(

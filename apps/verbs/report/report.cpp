@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "apps/chart_library.h"
@@ -88,11 +89,24 @@ bool is_among(const std::string& one, const std::vector<std::string>& all) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
+/// The ending of a file's name in small letters: ".html".
+std::string small_ending(const std::string& output) {
+  std::string ending = fs::path(output).extension().string();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return ending;
+}
+
+/// Whether an ending is letters alone, as of formats: "out.pdf", but not "llama-3.1-8b" or "out.v2".
+bool names_a_format(const std::string& ending) {
+  return ending.size() > 1 &&
+         std::all_of(ending.begin() + 1, ending.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+}
+
 /// The format that a file's ending means; empty: none that is known.
 std::string format_by_ending(const std::string& output) {
   constexpr std::pair<const char*, const char*> kEndings[] = {
       {".html", "html"}, {".htm", "html"}, {".md", "md"}, {".csv", "csv"}, {".json", "json"}, {".markdown", "md"}};
-  const fs::path ending = fs::path(output).extension();
+  const std::string ending = small_ending(output);
   for (const auto& [known, format] : kEndings)
     if (ending == known) return format;
   return {};
@@ -107,9 +121,9 @@ std::string format_of(const ReportOptions& options) {
 
 /// What is wrong with the output's ending: another format's than the one asked for, or none's where none is.
 std::optional<Outcome> refused_ending(const ReportOptions& options) {
-  const std::string ending = fs::path(options.output).extension().string(), meant = format_by_ending(options.output);
+  const std::string ending = small_ending(options.output), meant = format_by_ending(options.output);
   if (ending.empty() || options.output == kStandardInput) return std::nullopt;
-  if (options.format.empty() && meant.empty())
+  if (options.format.empty() && meant.empty() && names_a_format(ending))
     return usage(fmt::format("no format of a report has the ending {}", base::quoted(ending)),
                  "end its name in .html, .md, .csv or .json, or say --format; a browser prints a page to PDF");
   if (options.format.empty() || meant.empty() || meant == format_of(options)) return std::nullopt;

@@ -92,11 +92,13 @@ base::Result<std::vector<LoadedJob>> swept_jobs(const ReportOptions& options, co
       base::Diagnostics found;
       auto job = load_job(context.catalog, file, found, settings);
       if (!job) return base::fail(job.error());
-      if (out.empty() || out.back().file != file) warnings.insert(warnings.end(), found.begin(), found.end());
-      const auto long_one = long_sequence(*job);
-      if (long_one && std::none_of(warnings.begin(), warnings.end(),
-                                   [&](const auto& said) { return said.message == long_one->message; }))
-        warnings.push_back(*long_one);
+      if (const auto long_one = long_sequence(*job)) found.push_back(*long_one);
+      for (const base::Diagnostic& one : found)
+        if (std::none_of(warnings.begin(), warnings.end(), [&](const base::Diagnostic& said) {
+              return said.message == one.message && said.where.file == one.where.file &&
+                     said.where.line == one.where.line;
+            }))
+          warnings.push_back(one);
       out.push_back(std::move(*job));
     }
   return out;

@@ -77,14 +77,36 @@ TEST(UnreadKeys, AreInNoPublishedConfiguration) {
 }
 
 TEST(UnreadKeys, AreInNoConfigurationThatIsWritten) {
-  const auto expect_silent = [](const char* config) {
+  int count = 0;
+  const auto expect_silent = [&](const char* config) {
     const auto written = write_hugging_face(read(config));
     if (written) {
+      ++count;
       EXPECT_EQ(warnings_of(*written), "") << *written;
     }
   };
   for (const auto& one : testing::published()) expect_silent(one.config);
   for (const auto& one : testing::configurations()) expect_silent(one.config);
+  EXPECT_GT(count, 10);
+}
+
+TEST(UnreadKeys, ThatEndAsIdsOfWordsDoAreNamed) {
+  const std::string warned = warnings_of(
+      small("granitemoe", R"("num_local_experts": 4, "num_experts_per_tok": 2, "num_experts_per_token": 3)"));
+  EXPECT_TRUE(has(warned, "key `num_experts_per_token` is not read")) << warned;
+}
+
+// As transformers 5 saves them.
+TEST(UnreadKeys, AreNoKindsOfRotation) {
+  const std::string plain = R"("rope_parameters": {"rope_type": "default", "rope_theta": 10000})";
+  EXPECT_EQ(warnings_of(small("gpt_neox", plain)), "");
+  EXPECT_EQ(warnings_of(small(
+                "mixtral", R"("num_key_value_heads": 4, "num_local_experts": 4, "num_experts_per_tok": 2, )" + plain)),
+            "");
+  EXPECT_EQ(warnings_of(small("gemma3_text", R"("rope_parameters": {
+      "full_attention": {"rope_type": "default", "rope_theta": 1000000},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 10000}})")),
+            "");
 }
 
 TEST(UnreadKeys, OutsideTheLanguageModelAreWarnedOfOnlyIfTheyResembleAKnownOne) {
@@ -113,6 +135,16 @@ TEST(ConfigKeysOfAWrongType, AreErrorsAtTheirPlace) {
 TEST(Keys, OfWhichAClassHasOneValueRefuseAnother) {
   EXPECT_TRUE(has(refused(small("llama", R"("rope_interleaved": true)")), "`rope_interleaved: true` is not supported"));
   EXPECT_EQ(warnings_of(small("llama", R"("rope_interleaved": false)")), "");
+}
+
+TEST(OddWidthsOfHeads, AreErrorsAtTheWidthThatTheFileSays) {
+  const std::string said = refused(small("llama", R"("head_dim": 15)"));
+  EXPECT_TRUE(has(said, "even head width, found 15") && has(said, "config.json:3:13")) << said;
+}
+
+TEST(FilesOfOurOwnForm, WithAWordOfOthersAreToldOfTheirFamily) {
+  const std::string said = refused(R"({"layers": 2, "heads": 4, "hidden_size": 64})");
+  EXPECT_TRUE(has(said, "key `family` is missing")) << said;
 }
 
 TEST(QuantizedFiles, SayThatNothingHereGoesByIt) {

@@ -208,16 +208,14 @@ TEST(Megatron, WarnsOfWhatItDoesOtherwise) {
 
 TEST(Megatron, SaysWhatTheJobSaysOfItsSoftware) {
   plan::PlanSpec spec;
-  spec.mesh.data = 2, spec.numerics.precision = models::DType::fp8;
+  spec.mesh.data = spec.mesh.expert = 2, spec.states.zero_stage = 1, spec.numerics.precision = models::DType::fp8;
+  spec.recomputation.what = plan::Recompute::none;
   plan::PlanFile file = file_of(spec, deepseek_like());
   file.job.software = {.attention_kernel = plan::AttentionKernel::cudnn,
-                       .cross_entropy = plan::LossKernel::fused,
                        .fp8_recipe = plan::Fp8Recipe::blockwise,
                        .fp8_param_gather = true,
                        .moment_bits = 16,
                        .gradient_dtype = plan::ReduceType::bf16,
-                       .cpu_offloading_layers = 3,
-                       .scatter_gather = false,
                        .token_dispatcher = plan::TokenDispatcher::hybridep,
                        .overlap_exchange = true,
                        .cuda_graphs = true,
@@ -225,34 +223,55 @@ TEST(Megatron, SaysWhatTheJobSaysOfItsSoftware) {
   const auto made = settings(Framework::megatron, file);
   ASSERT_TRUE(made) << base::render(made.error(), false);
   for (const char* flag :
-       {"--attention-backend fused", "--cross-entropy-loss-fusion\n  --cross-entropy-fusion-impl te",
-        "--fp8-recipe blockwise", "--fp8-param-gather", "--use-precision-aware-optimizer", "--exp-avg-dtype bf16",
-        "--exp-avg-sq-dtype bf16", "--grad-reduce-in-bf16", "--cpu-offloading\n  --cpu-offloading-num-layers 3",
-        "--no-scatter-gather-tensors-in-pipeline",
+       {"--attention-backend fused", "--fp8-recipe blockwise", "--fp8-param-gather", "--use-precision-aware-optimizer",
+        "--exp-avg-dtype bf16", "--exp-avg-sq-dtype bf16", "--grad-reduce-in-bf16",
         "--moe-token-dispatcher-type flex\n  --moe-flex-dispatcher-backend hybridep",
         "--overlap-moe-expert-parallel-comm", "--moe-router-fusion", "--cuda-graph-impl transformer_engine"})
     EXPECT_THAT(made->text, HasSubstr(flag));
-  EXPECT_THAT(made->warnings, IsEmpty()) << base::render(made->warnings, false);
+  EXPECT_THAT(base::render(made->warnings, false), Not(HasSubstr("is not among these settings")));
+}
+
+TEST(Megatron, LeavesOutAndNamesWhatItWouldRefuseInThisPlan) {
+  plan::PlanSpec spec;
+  spec.mesh.data = 2, spec.numerics.precision = models::DType::fp8;
+  spec.recomputation.what = plan::Recompute::full;
+  plan::PlanFile file = file_of(spec, deepseek_like());
+  file.job.software = {.cross_entropy = plan::LossKernel::fused,
+                       .fp8_param_gather = true,
+                       .moment_bits = 16,
+                       .cpu_offloading_layers = 3,
+                       .scatter_gather = false,
+                       .token_dispatcher = plan::TokenDispatcher::deepep,
+                       .overlap_exchange = true,
+                       .cuda_graphs = true};
+  const auto made = settings(Framework::megatron, file);
+  ASSERT_TRUE(made) << base::render(made.error(), false);
+  const std::string warned = base::render(made->warnings, false);
+  for (const char* word : {"cross_entropy", "fp8_param_gather", "moment_bits", "cpu_offloading_layers",
+                           "scatter_gather", "token_dispatcher", "overlap_exchange", "cuda_graphs"})
+    EXPECT_THAT(warned, HasSubstr(std::string("software: {") + word)) << warned;
+  for (const char* flag : {"--cross-entropy", "--fp8-param-gather", "--exp-avg", "--cpu-offloading", "scatter-gather",
+                           "flex", "--overlap-moe", "--cuda-graph"})
+    EXPECT_THAT(made->text, Not(HasSubstr(flag)));
 }
 
 TEST(Megatron, NamesTheWordsOfSoftwareThatItsSettingsLeaveOut) {
   plan::PlanSpec spec;
   spec.mesh.data = 2, spec.numerics.precision = models::DType::fp8;
   plan::PlanFile file = file_of(spec);
-  file.job.software = {.attention_kernel = plan::AttentionKernel::flash_2,
+  file.job.software = {.attention_kernel = plan::AttentionKernel::flash_2,  // written: --attention-backend flash
                        .fp8_recipe = plan::Fp8Recipe::rowwise,
                        .expandable_segments = true};
   const auto made = settings(Framework::megatron, file);
   ASSERT_TRUE(made) << base::render(made.error(), false);
-  ASSERT_EQ(made->warnings.size(), 3U) << base::render(made->warnings, false);
-  EXPECT_THAT(made->warnings[0].message, HasSubstr("attention_kernel: flash-2")) << "of which version is left open";
-  EXPECT_THAT(made->warnings[1].message, HasSubstr("fp8_recipe: rowwise"));
-  EXPECT_THAT(made->warnings[2].message, HasSubstr("expandable_segments: true"));
+  ASSERT_EQ(made->warnings.size(), 2U) << base::render(made->warnings, false);
+  EXPECT_THAT(made->warnings[0].message, HasSubstr("fp8_recipe: rowwise"));
+  EXPECT_THAT(made->warnings[1].message, HasSubstr("expandable_segments: true"));
 }
 
 TEST(DeepSpeed, HasTheTypesThatTheJobSays) {
   plan::PlanSpec spec;
-  spec.mesh.data = 2;
+  spec.mesh.data = 2, spec.states.zero_stage = 1, spec.numerics.precision = models::DType::bf16;
   plan::PlanFile file = file_of(spec);
   file.job.software = {
       .autocast = true, .gradient_dtype = plan::ReduceType::fp32, .reduce_dtype = plan::ReduceType::fp32};
@@ -261,6 +280,8 @@ TEST(DeepSpeed, HasTheTypesThatTheJobSays) {
   EXPECT_EQ(c.at("communication_data_type"), "fp32");
   EXPECT_EQ(c.at("data_types").at("grad_accum_dtype"), "fp32");
   EXPECT_EQ(c.at("torch_autocast").at("enabled"), true);
+  EXPECT_EQ(c.at("torch_autocast").at("dtype"), "bfloat16");
+  EXPECT_FALSE(c.contains("bf16")) << "which would cast the parameters";
 }
 
 TEST(DeepSpeed, HasBatchesThatMultiplyUp) {

@@ -17,8 +17,9 @@ std::string meant(const std::string& wanted, std::optional<std::int64_t> gb = st
       "A800-SXM4-80GB", "B200-SXM-180GB",  "GB200-186GB",    "H100-SXM5-80GB",    "H100-SXM-64GB",  "H100-PCIe-80GB",
       "H100-NVL-94GB",  "H200-SXM5-141GB", "H20-SXM5-96GB",  "L4-24GB",           "L40S-48GB",      "MI300X-192GB",
       "MI250X-64GB",    "RTX-3090-24GB",   "RTX-4090-24GB",  "RTX-6000-Ada-48GB", "RTX-A6000-48GB", "RTX-PRO-6000-96GB",
-      "T4-16GB",        "TPU-v4",          "TPU-v5p",        "Trainium-32GB",     "Trainium2-96GB", "V100-PCIe-32GB",
-      "V100-SXM2-16GB", "V100-SXM2-32GB",  "V100-SXM3-32GB", "Gaudi2-96GB",       "Gaudi3-128GB"};
+      "T4-16GB",        "TPU-v4",          "TPU-v5e",        "TPU-v5p",           "TPU-v6e",        "Trainium-32GB",
+      "Trainium2-96GB", "V100-PCIe-32GB",  "V100-SXM2-16GB", "V100-SXM2-32GB",    "V100-SXM3-32GB", "Gaudi2-96GB",
+      "Gaudi3-128GB"};
   Likeness best;
   std::string name = "none";
   for (const std::string& one : known)
@@ -42,6 +43,10 @@ TEST(Likeness, ReadsWhatDriversAndSellersCallADevice) {
   EXPECT_EQ(meant("TPUv4"), "TPU-v4");
   EXPECT_EQ(meant("Trainium"), "Trainium-32GB");
   EXPECT_EQ(meant("Trainium2"), "Trainium2-96GB");
+  EXPECT_EQ(meant("Trainium1"), "Trainium-32GB");
+  EXPECT_EQ(meant("TPU v5 lite"), "TPU-v5e") << "jax.devices()[0].device_kind";
+  EXPECT_EQ(meant("TPU v6e (Trillium)"), "TPU-v6e");
+  EXPECT_EQ(meant("Trillium"), "TPU-v6e");
   EXPECT_EQ(meant("Gaudi2"), "Gaudi2-96GB");
   EXPECT_EQ(meant("Intel Gaudi 3 HPU"), "Gaudi3-128GB");
   EXPECT_EQ(meant("V100 16GB"), "V100-SXM2-16GB");

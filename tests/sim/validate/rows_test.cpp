@@ -104,6 +104,12 @@ TEST(OwnRows, SayWhichOfTheirNumbersAreNotRead) {
   EXPECT_NE(text.find("`tp` is `1.5`, which is not a whole number"), std::string::npos) << text;
   EXPECT_NE(text.find("`seq_len` is `long`, which is not a number"), std::string::npos) << text;
   EXPECT_NE(text.find("`oom` is `maybe`, which is not true or false"), std::string::npos) << text;
+  const std::string other = warned("id,gpus,iter_time_s,oom,mla.q_lora\na,8,3100ms,no,1536\nb,8,,maybe,\n", "runs.csv");
+  EXPECT_EQ(other.find("write 3100"), std::string::npos) << other;
+  EXPECT_NE(other.find("write it in seconds, digits alone"), std::string::npos) << other;
+  EXPECT_EQ(other.find("`no`"), std::string::npos) << other;
+  EXPECT_EQ(other.find("`oom` is `maybe`"), other.rfind("`oom` is `maybe`")) << "once: " << other;
+  EXPECT_EQ(other.find("is no key of rows"), std::string::npos) << "columns with a dot are read: " << other;
   EXPECT_EQ(warned("id,gpus,iter_time_s\na,8,\nb,8,unknown\nc,8,null\n", "runs.csv"), "") << "not stated";
   EXPECT_EQ(warned("id,gpus,iter_time_s\na,8,varies\n", "runs.csv", Origin::published), "") << "of others";
 }
@@ -121,7 +127,7 @@ TEST(OwnRows, SayWhichOfTheirKeysAreNotRead) {
       "- {id: b, gpus: 8, hidden_size: 64}\n- {id: c, gpu: x, gpu_type: H100}\n",
       "runs.yaml");
   EXPECT_NE(list.find("`hidden_size` is no key of rows"), std::string::npos) << list;
-  EXPECT_EQ(list.find("hidden_size"), list.find("`hidden_size` is no key")) << list;
+  EXPECT_EQ(list.find("`hidden_size` is no key"), list.rfind("`hidden_size` is no key")) << list;
   EXPECT_EQ(list.find("V06"), list.rfind("V06")) << "once, and of lists, whose rows have notes, nothing else: " << list;
 }
 

@@ -116,14 +116,6 @@ void take_compiled(const Changing& c) {
   }
 }
 
-Answer against_attention(const Stack& stack, const Software& s, const FindStack&) {
-  const bool keeps =
-      s.attention_kernel == plan::AttentionKernel::math || s.attention_kernel == plan::AttentionKernel::xla;
-  if (keeps || stack.flash) return std::nullopt;
-  return Against{fmt::format("{} has no fused attention, by its file", stack.name),
-                 "leave `attention_kernel` out, or name software of a later year"};
-}
-
 void take_attention(const Changing& c) {
   using plan::AttentionKernel;
   constexpr double kFirst = 1, kSecond = 2, kBest = 3, kXlaKernels = 3;
@@ -265,7 +257,7 @@ constexpr SoftwareWord kWords[] = {
     word_of<&Software::operators>("operators", against_operators,
                                   [](const Changing& c) { take_code(c, *c.find(code_of(*c.said.operators))); }),
     word_of<&Software::rms_norm>("rms_norm", against_norms, take_norms),
-    word_of<&Software::attention_kernel>("attention_kernel", against_attention, take_attention),
+    word_of<&Software::attention_kernel>("attention_kernel", nullptr, take_attention),
     word_of<&Software::padding_mask>("padding_mask", nullptr, take_mask),
     word_of<&Software::cross_entropy>("cross_entropy", nullptr, take_loss),
     word_of<&Software::autocast>("autocast", nullptr,

@@ -118,7 +118,7 @@ const Setting kSpeed[] = {
        d.software.reduce_dtype = word == "fp32" ? ReduceType::fp32
                                  : word == "fp16" ? ReduceType::fp16 : ReduceType::bf16;
      }},
-    {"", "data_types.grad_accum_dtype", 
+    {"", "data_types.grad_accum_dtype",
      WRITE {  // ZeRO's optimizers alone take another type than the parameters'
        return stage_of(w) > 0 ? reduce_word(w.file.job.software.gradient_dtype) : Json(nullptr);
      },

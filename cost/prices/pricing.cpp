@@ -243,8 +243,9 @@ Seconds Pricing::message_host_time(int ranks, bool pipelined) const {
 }
 
 double Pricing::Memo::host_time(std::span<const models::Op> issued) const {
-  // A softmax in parts takes more calls, in forward and in backward: four, or a compiler's kernels.
-  const double parts = rates.softmax_kernels > 0 ? rates.softmax_kernels - 1 : 4;  // NOLINT: the four
+  // A softmax in parts takes more calls, in forward and in backward: Megatron-LM's four, or a compiler's kernels.
+  constexpr double kMegatrons = 4;
+  const double parts = rates.softmax_kernels > 0 ? rates.softmax_kernels - 1 : kMegatrons;
   double calls = 0;
   for (const models::Op& op : issued) {
     // Frameworks process whole buckets in a few multi-tensor kernels, and load tokens ahead.

@@ -63,6 +63,11 @@ const std::vector<Axis>& techniques() {
          t.model.layers = 4;
          t.spec.mesh.pipeline = t.spec.stages.virtual_stages = 2, t.spec.stages.order = Order::dualpipe;
        }},
+      {"dualpipe, beside",
+       [](Trial& t) {
+         t.model.layers = 4, t.spec.mesh.tensor = 2;
+         t.spec.mesh.pipeline = t.spec.stages.virtual_stages = 2, t.spec.stages.order = Order::dualpipe;
+       }},
       {"2bw", [](Trial& t) { t.spec.mesh.pipeline = 2, t.spec.stages.order = Order::pipedream_2bw; }},
       {"server", [](Trial& t) { t.spec.mesh.data = 2, t.spec.shape.micro_batch = 1, t.spec.states.staleness = 1; }},
       {"recompute", [](Trial& t) { t.spec.recomputation.what = plan::Recompute::full; }},

@@ -53,6 +53,7 @@ const std::vector<Technique>& techniques() {
       {"zb_h1", "gb", [](PlanSpec& s) { pipeline(s, Order::zb_h1); }, 1, 0},
       {"zb_v", "g", [](PlanSpec& s) { pipeline(s, Order::zb_v, 2); }, 1, 0},
       {"dualpipe", "g", [](PlanSpec& s) { pipeline(s, Order::dualpipe, 2); }, 1, 0},
+      {"dualpipe_beside", "g", [](PlanSpec& s) { pipeline(s, Order::dualpipe, 2), s.mesh.tensor = 2; }, 1, 0},
       {"data_tensor_pipeline", "gb",
        [](PlanSpec& s) { pipeline(s, Order::one_f_one_b), s.mesh.data = s.mesh.tensor = 2, s.states.zero_stage = 1; },
        1, 0},

@@ -76,7 +76,7 @@ double links_of(const Graph& graph, Id device) {
 }
 
 double of_whole_graph(const Cluster& cluster) {
-  const Graph& graph = cluster.graph;
+  const Graph& graph = *cluster.graph;
   Flow flow(boost::num_vertices(graph));
   const auto edges = boost::edges(graph);
   for (auto e = edges.first; e != edges.second; ++e) {
@@ -93,7 +93,7 @@ double of_whole_graph(const Cluster& cluster) {
 
 /// Bandwidth that the devices of node 0 together can bring to its NICs.
 double leaving_node(const Cluster& cluster) {
-  const Graph& graph = cluster.graph;
+  const Graph& graph = *cluster.graph;
   std::map<Id, std::size_t> place;
   Flow flow(2);  // 0: the devices' source, 1: beyond the NICs
   std::vector<Id> seen;
@@ -125,7 +125,7 @@ double leaving_node(const Cluster& cluster) {
 /// Merges the nodes of one half that have the same leaves into one source (or sink) with the sum of what they can send;
 /// a node that the middle divides is kept as it is.
 double of_collapsed_graph(const Cluster& cluster) {
-  const Graph& graph = cluster.graph;
+  const Graph& graph = *cluster.graph;
   const int middle = cluster.nodes % 2 == 1 ? cluster.nodes / 2 : -1;
   const double each = leaving_node(cluster);
   Flow flow(2);

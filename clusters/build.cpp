@@ -14,10 +14,9 @@ using Id = Graph::vertex_descriptor;
 class ClusterBuilder {
  public:
   explicit ClusterBuilder(Cluster& cluster)
-      : cluster_(cluster), node_(cluster.shape->node), network_(cluster.shape->network), graph_(cluster.graph) {}
+      : cluster_(cluster), node_(cluster.shape->node), network_(cluster.shape->network), graph_(cluster.graph.edit()) {}
 
   void run() {
-    graph_ = Graph();
     cluster_.device_vertices.assign(static_cast<std::size_t>(cluster_.size()), 0);
     std::vector<std::vector<Id>> nics;
     nics.reserve(static_cast<std::size_t>(cluster_.nodes));
@@ -310,6 +309,7 @@ std::vector<int> torus_for(const std::vector<int>& block, int nodes) {
 
 void build(Cluster& cluster) {
   ENSURE(cluster.shape.has_value(), "cluster '{}' has no shape to build from", cluster.name);
+  cluster.graph = {};
   ClusterBuilder(cluster).run();
   describe(cluster);
 }

@@ -27,24 +27,6 @@ FlopsPerSecond Cluster::peak(const std::string& dtype) const {
   return device().vector_peak;
 }
 
-namespace {
-
-/// A copy for build() to fill: does not copy the graph of 100,000 devices only to discard it.
-Cluster without_graph(const Cluster& from) {
-  Cluster to;
-  to.name = from.name;
-  to.devices = from.devices;
-  to.nodes = from.nodes;
-  to.devices_per_node = from.devices_per_node;
-  to.shape = from.shape;
-  to.power = from.power;
-  to.stack = from.stack;
-  to.sources = from.sources;
-  return to;
-}
-
-}  // namespace
-
 base::Result<Cluster> resized(const Cluster& cluster, int devices) {
   if (devices == cluster.size()) return cluster;
   if (!cluster.shape) {
@@ -59,7 +41,7 @@ base::Result<Cluster> resized(const Cluster& cluster, int devices) {
         "C10", fmt::format("{} devices are neither whole nodes of {} nor fewer than one node", devices, per_node),
         fmt::format("use 1 to {}, or a multiple of {}", per_node, per_node));
   }
-  Cluster result = without_graph(cluster);
+  Cluster result = cluster;
   result.nodes = whole_nodes ? devices / per_node : 1;
   NodeShape& node = result.shape->node;
   if (node.fabric == NodeFabric::torus) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/copy_on_write.h"
 #include "base/units.h"
 
 namespace orrery::clusters {
@@ -174,8 +175,8 @@ struct Cluster {
   double oversubscription = 1;  ///< of the fabric above the leaves
   Storage host_memory, nvme;    ///< of one node
   NodePower power;
-  std::optional<Shape> shape;  ///< none: the cluster is given link by link
-  Graph graph;
+  std::optional<Shape> shape;                ///< none: the cluster is given link by link
+  base::CopyOnWrite<Graph> graph;            ///< copies of a cluster share it: the largest have 200,000 vertices
   std::vector<std::size_t> device_vertices;  ///< vertex of each device, by global device index
   std::string stack;  ///< default software stack, by name (cost/stacks/); empty = chosen by the job
   std::vector<std::string> sources;

@@ -19,7 +19,7 @@ using base::at;
 
 HostPaths::HostPaths(const Cluster& cluster)
     : vertex_of_(cluster.device_vertices.begin(), cluster.device_vertices.end()), per_node_(cluster.devices_per_node) {
-  const Graph& graph = cluster.graph;
+  const Graph& graph = *cluster.graph;
   const std::size_t vertices = boost::num_vertices(graph);
   for (std::size_t v = 0; v < vertices; ++v) {
     kinds_.push_back(graph[v].kind);

@@ -36,7 +36,7 @@ void read_vertex(const Cursor& at, Reading& reading) {
   const bool place = vertex.kind == VertexKind::host_memory || vertex.kind == VertexKind::nvme;
   const Cursor capacity = place ? at.optional("capacity") : Cursor();
   if (capacity.exists()) vertex.capacity = Bytes{capacity.quantity(UnitKind::bytes, kLeastBytes, kMostBytes, 1)};
-  const std::size_t id = boost::num_vertices(reading.cluster.graph);
+  const std::size_t id = boost::num_vertices(*reading.cluster.graph);
   if (!reading.by_name.emplace(vertex.name, id).second) {
     at.at("name").error("C03", fmt::format("two vertices are named '{}'", vertex.name), "give each its own name");
   }
@@ -45,7 +45,7 @@ void read_vertex(const Cursor& at, Reading& reading) {
     if (reading.devices.size() <= n) reading.devices.resize(n + 1);
     reading.devices[n].push_back(id);
   }
-  boost::add_vertex(std::move(vertex), reading.cluster.graph);
+  boost::add_vertex(std::move(vertex), reading.cluster.graph.edit());
   reading.places.push_back(at);
 }
 
@@ -75,7 +75,7 @@ void read_link(const Cursor& at, Reading& reading) {
     at.error("C04", "the link leads from a vertex to itself", "name two vertices");
     return;
   }
-  boost::add_edge(*ends[0], *ends[1], link, reading.cluster.graph);
+  boost::add_edge(*ends[0], *ends[1], link, reading.cluster.graph.edit());
 }
 
 /// Devices are numbered node by node, in file order within a node.
@@ -96,7 +96,7 @@ void number_devices(const Cursor& vertices, Reading& reading) {
       return;
     }
     for (const std::size_t id : reading.devices[n]) {
-      cluster.graph[id].device = static_cast<int>(cluster.device_vertices.size());
+      cluster.graph.edit()[id].device = static_cast<int>(cluster.device_vertices.size());
       cluster.device_vertices.push_back(id);
     }
   }
@@ -104,13 +104,13 @@ void number_devices(const Cursor& vertices, Reading& reading) {
 
 void check_connected(const Reading& reading) {
   const Cluster& cluster = reading.cluster;
-  std::vector<int> component(boost::num_vertices(cluster.graph));
-  boost::connected_components(cluster.graph, component.data());
+  std::vector<int> component(boost::num_vertices(*cluster.graph));
+  boost::connected_components(*cluster.graph, component.data());
   for (const std::size_t id : cluster.device_vertices) {
     if (component[id] == component[cluster.device_vertices.front()]) continue;
     reading.places[id].error("C05",
-                             fmt::format("device '{}' is not connected to device '{}'", cluster.graph[id].name,
-                                         cluster.graph[cluster.device_vertices.front()].name),
+                             fmt::format("device '{}' is not connected to device '{}'", (*cluster.graph)[id].name,
+                                         (*cluster.graph)[cluster.device_vertices.front()].name),
                              "add a link");
   }
 }
@@ -129,9 +129,9 @@ Cluster read_links(const Cursor& at, const Find& find) {
   }
   // After a refused link or vertex, its neighbours would seem disconnected.
   if (!at.findings().failed()) check_connected(reading);
-  const auto all = boost::vertices(reading.cluster.graph);
+  const auto all = boost::vertices(*reading.cluster.graph);
   for (auto v = all.first; v != all.second; ++v) {
-    const Vertex& vertex = reading.cluster.graph[*v];
+    const Vertex& vertex = (*reading.cluster.graph)[*v];
     if (vertex.kind == VertexKind::nic && vertex.node == 0) ++reading.cluster.nics_per_node;
   }
   return std::move(reading.cluster);

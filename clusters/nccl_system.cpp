@@ -40,7 +40,7 @@ class NcclSystemBuilder {
     system_.inter = inter;
     system_.capability = capability_of(cluster.device().architecture);
     if (cluster.shape) system_.vendor = cluster.shape->node.cpu;
-    const Graph& graph = cluster.graph;
+    const Graph& graph = *cluster.graph;
     const int node = cluster.node_of(members.front());
     for (const int member : members) add(cluster.device_vertices[at(member)]);
     // Breadth first from the members through the node, but not through devices outside the group.
@@ -80,7 +80,7 @@ class NcclSystemBuilder {
 
   void add(Id vertex) {
     if (index_.contains(vertex)) return;
-    const Vertex& v = cluster_.graph[vertex];
+    const Vertex& v = (*cluster_.graph)[vertex];
     Node node;
     switch (v.kind) {
       case VertexKind::device:
@@ -120,7 +120,7 @@ class NcclSystemBuilder {
   }
 
   void read_links(int n) {
-    const Graph& graph = cluster_.graph;
+    const Graph& graph = *cluster_.graph;
     const auto edges = boost::out_edges(seen_[at(n)], graph);
     for (auto e = edges.first; e != edges.second; ++e) {
       const Link_ read{graph[*e].kind, graph[*e].bandwidth.value / kGiga};

@@ -246,7 +246,7 @@ struct Paths::Alike {
 };
 
 Paths::Paths(const Cluster& cluster) {
-  const Graph& graph = cluster.graph;
+  const Graph& graph = *cluster.graph;
   const std::size_t vertices = boost::num_vertices(graph);
   first_.assign(vertices + 1, 0);
   const auto edges = boost::edges(graph);

@@ -119,7 +119,7 @@ Channels worse(Channels a, const Channels& b) {
 /// Foregger 1978 for three dimensions), complete directed graphs too, except for 4 and 6 vertices (Tillson 1980).
 Channels along_links(const Cluster& cluster, const std::vector<int>& members) {
   const std::set<int> inside(members.begin(), members.end());
-  const Graph& graph = cluster.graph;
+  const Graph& graph = *cluster.graph;
   Channels result;
   result.count = static_cast<int>(members.size());
   result.intra = BytesPerSecond{1e30};

@@ -116,7 +116,7 @@ const Link& best_link(const Graph& graph, Id a, Id b) {
 Hop along(const Cluster& cluster, const std::vector<Id>& path) {
   Hop hop{0, std::numeric_limits<double>::max()};
   for (std::size_t i = 1; i < path.size(); ++i) {
-    const Link& link = best_link(cluster.graph, path[i - 1], path[i]);
+    const Link& link = best_link(*cluster.graph, path[i - 1], path[i]);
     hop.latency += link.latency.value;
     hop.bandwidth = std::min(hop.bandwidth, link.bandwidth.value);
   }
@@ -150,7 +150,7 @@ Hop around(const Cluster& cluster, const std::vector<int>& members) {
   std::sort(through.begin(), through.end());
   for (std::size_t i = 0; i < members.size(); ++i) {
     const int a = members[i], b = members[(i + 1) % members.size()];
-    std::vector<Id> path = shortest(cluster.graph, vertex_of(cluster, a), vertex_of(cluster, b), &through);
+    std::vector<Id> path = shortest(*cluster.graph, vertex_of(cluster, a), vertex_of(cluster, b), &through);
     if (path.empty()) path = route(cluster, a, b);
     const Hop hop = along(cluster, path);
     worst.bandwidth = std::min(worst.bandwidth, hop.bandwidth);
@@ -178,9 +178,9 @@ GroupSpan on_torus(const Cluster& cluster, const std::vector<int>& members, bool
   int fewest = std::numeric_limits<int>::max();
   for (const int member : members) {
     int links = 0;
-    const auto edges = boost::out_edges(vertex_of(cluster, member), cluster.graph);
+    const auto edges = boost::out_edges(vertex_of(cluster, member), *cluster.graph);
     for (auto e = edges.first; e != edges.second; ++e) {
-      const int other = cluster.graph[boost::target(*e, cluster.graph)].device;
+      const int other = (*cluster.graph)[boost::target(*e, *cluster.graph)].device;
       links += other >= 0 && std::binary_search(inside.begin(), inside.end(), other);
     }
     fewest = std::min(fewest, links);
@@ -309,8 +309,8 @@ std::vector<Id> route(const Cluster& cluster, int a, int b) {
   if (a == b) return {};
   const Id from = vertex_of(cluster, a), to = vertex_of(cluster, b);
   std::vector<Id> path;
-  if (relays(cluster)) path = shortest(cluster.graph, from, to, nullptr, true);
-  if (path.empty()) path = shortest(cluster.graph, from, to, nullptr);
+  if (relays(cluster)) path = shortest(*cluster.graph, from, to, nullptr, true);
+  if (path.empty()) path = shortest(*cluster.graph, from, to, nullptr);
   ENSURE(!path.empty(), "no route from device {} to {}", a, b);
   return path;
 }

@@ -96,7 +96,7 @@ LinkClass inter_of(const Cluster& cluster) {
 /// What a node's devices are joined by: NVLink if any of them has one, else PCIe.
 const char* kind_within(const Cluster& cluster) {
   if (cluster.device().kind == DeviceKind::cpu) return "shared-memory";
-  const Graph& graph = cluster.graph;
+  const Graph& graph = *cluster.graph;
   const auto edges = boost::edges(graph);
   const bool linked =
       std::any_of(edges.first, edges.second, [&](const auto& edge) { return graph[edge].kind == LinkKind::nvlink; });
@@ -128,7 +128,7 @@ void summarize(Cluster& cluster) {
   }
   if (per_node == 1) cluster.intra.bandwidth = cluster.device().memory_bandwidth;
   cluster.inter = {};
-  const Graph& graph = cluster.graph;
+  const Graph& graph = *cluster.graph;
   double leaving = 0;
   const auto add = [](Storage& storage, const Vertex& place, const Link& link) {
     storage.capacity += place.capacity;

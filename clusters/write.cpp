@@ -222,7 +222,7 @@ std::string write_cluster(const Cluster& cluster, int indent) {
     if (cluster.nodes > 1 || cluster.shape->network != NetworkShape{}) write_network(out, cluster.shape->network);
     out.count("nodes", cluster.nodes);
   } else {
-    write_links(out, cluster.graph);
+    write_links(out, *cluster.graph);
   }
   write_power(out, cluster.power);
   if (!cluster.stack.empty()) out.text("stack", cluster.stack);

@@ -35,11 +35,11 @@ Topology topology_of(const clusters::Cluster& cluster, const std::vector<cost::L
   Topology out;
   std::map<VertexKind, std::int64_t> vertices;
   std::map<std::tuple<VertexKind, VertexKind, std::string>, TierLinks> links;
-  const auto edges = boost::edges(cluster.graph);
+  const auto edges = boost::edges(*cluster.graph);
   for (auto e = edges.first; e != edges.second; ++e) {
-    const clusters::Link& link = cluster.graph[*e];
-    const VertexKind a = cluster.graph[boost::source(*e, cluster.graph)].kind;
-    const VertexKind b = cluster.graph[boost::target(*e, cluster.graph)].kind;
+    const clusters::Link& link = (*cluster.graph)[*e];
+    const VertexKind a = (*cluster.graph)[boost::source(*e, *cluster.graph)].kind;
+    const VertexKind b = (*cluster.graph)[boost::target(*e, *cluster.graph)].kind;
     if (!is_shown(link.kind, a, b)) continue;
     const auto [lower, upper] = std::minmax(a, b);
     const std::string name = link_name(cluster, link.kind, upper);
@@ -48,8 +48,8 @@ Topology topology_of(const clusters::Cluster& cluster, const std::vector<cost::L
     ++one.count;
     one.bandwidth += link.bandwidth.value;
   }
-  const auto all = boost::vertices(cluster.graph);
-  for (auto v = all.first; v != all.second; ++v) ++vertices[cluster.graph[*v].kind];
+  const auto all = boost::vertices(*cluster.graph);
+  for (auto v = all.first; v != all.second; ++v) ++vertices[(*cluster.graph)[*v].kind];
   for (auto& [key, one] : links) {
     one.bandwidth /= static_cast<double>(one.count);
     for (const cost::LinkRow& load : loads)

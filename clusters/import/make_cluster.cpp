@@ -125,21 +125,21 @@ class ClusterMaker {
       Vertex vertex;
       vertex.kind = VertexKind::nvswitch;
       vertex.name = "nvswitch";
-      far = boost::add_vertex(std::move(vertex), cluster.graph);
+      far = boost::add_vertex(std::move(vertex), cluster.graph.edit());
     }
     std::vector<std::vector<Graph::vertex_descriptor>> nics;
     for (int n = 0; n < m_.count; ++n) {
       const std::size_t from = std::min(static_cast<std::size_t>(n), m_.nodes.size() - 1);
       const std::string name = m_.hosts.empty() ? fmt::format("node{}", n) : m_.hosts[static_cast<std::size_t>(n)].name;
-      nics.push_back(add_node(cluster.graph, m_.nodes[from], figures_[from], known_, n, name, far));
+      nics.push_back(add_node(cluster.graph.edit(), m_.nodes[from], figures_[from], known_, n, name, far));
     }
     if (m_.evidence.fabric) {
-      add_cables(cluster.graph, *m_.evidence.fabric, m_.hosts, nics, known_);
+      add_cables(cluster.graph.edit(), *m_.evidence.fabric, m_.hosts, nics, known_);
     } else if (m_.count > 1) {
       findings_.warn(m_.nodes.front().where,
                      "no dump describes the network between the nodes; assumed: one switch without oversubscription",
                      "add the output of ibnetdiscover");
-      add_leaf(cluster.graph, m_.nodes, nics, known_);
+      add_leaf(cluster.graph.edit(), m_.nodes, nics, known_);
     }
     return true;
   }

@@ -64,8 +64,8 @@ Members order_of(Members members, int in_node, int channel, const CollectiveCase
 int reducing_switch(const clusters::Cluster& cluster, int node) {
   if (!cluster.shape || !cluster.shape->node.multicast) return -1;
   int found = -1;
-  for (std::size_t v = 0; v < boost::num_vertices(cluster.graph); ++v) {
-    const clusters::Vertex& vertex = cluster.graph[v];
+  for (std::size_t v = 0; v < boost::num_vertices(*cluster.graph); ++v) {
+    const clusters::Vertex& vertex = (*cluster.graph)[v];
     if (vertex.kind != clusters::VertexKind::nvswitch || vertex.node != node) continue;
     if (found >= 0) return -1;
     found = static_cast<int>(v);

@@ -54,25 +54,25 @@ int tier_of(VertexKind a, VertexKind b) {
 
 Graph compact(const Cluster& cluster) {
   Graph g;
-  const std::size_t vertices = boost::num_vertices(cluster.graph);
+  const std::size_t vertices = boost::num_vertices(*cluster.graph);
   g.first.assign(vertices + 1, 0);
   g.node.reserve(vertices);
   g.kind.reserve(vertices);
   for (std::size_t v = 0; v < vertices; ++v) {
-    g.node.push_back(cluster.graph[v].node);
-    g.kind.push_back(cluster.graph[v].kind);
+    g.node.push_back((*cluster.graph)[v].node);
+    g.kind.push_back((*cluster.graph)[v].kind);
   }
-  const auto edges = boost::edges(cluster.graph);
+  const auto edges = boost::edges(*cluster.graph);
   for (auto e = edges.first; e != edges.second; ++e) {
-    ++g.first[boost::source(*e, cluster.graph) + 1];
-    ++g.first[boost::target(*e, cluster.graph) + 1];
+    ++g.first[boost::source(*e, *cluster.graph) + 1];
+    ++g.first[boost::target(*e, *cluster.graph) + 1];
   }
   for (std::size_t v = 0; v < vertices; ++v) g.first[v + 1] += g.first[v];
   g.arcs.resize(at(g.first.back()));
   std::vector<int> next(g.first.begin(), g.first.end() - 1);
   for (auto e = edges.first; e != edges.second; ++e) {
-    const std::size_t a = boost::source(*e, cluster.graph), b = boost::target(*e, cluster.graph);
-    const clusters::Link& link = cluster.graph[*e];
+    const std::size_t a = boost::source(*e, *cluster.graph), b = boost::target(*e, *cluster.graph);
+    const clusters::Link& link = (*cluster.graph)[*e];
     const int number = static_cast<int>(g.directions.size());
     g.directions.resize(g.directions.size() + 2, {link.kind, tier_of(g.kind[a], g.kind[b]), link.bandwidth.value});
     g.arcs[at(next[a]++)] = {static_cast<int>(b), number, link.latency.value, 1 / link.bandwidth.value};

@@ -31,9 +31,9 @@ std::vector<std::string> names_along(const Cluster& cluster, const Numbered& num
   std::vector<std::string> names;
   for (const int link : path.links) {
     const auto [from, to] = numbered.ends[static_cast<std::size_t>(link)];
-    if (names.empty()) names.push_back(cluster.graph[from].name);
-    EXPECT_EQ(names.back(), cluster.graph[from].name);
-    names.push_back(cluster.graph[to].name);
+    if (names.empty()) names.push_back((*cluster.graph)[from].name);
+    EXPECT_EQ(names.back(), (*cluster.graph)[from].name);
+    names.push_back((*cluster.graph)[to].name);
   }
   return names;
 }
@@ -42,8 +42,8 @@ void expect_shortest(const Cluster& cluster, Paths& paths, const Numbered& numbe
   const Paths::Path& path = paths.between(a, b);
   const auto names = names_along(cluster, numbered, path);
   ASSERT_GE(names.size(), 2U);
-  EXPECT_EQ(names.front(), cluster.graph[cluster.device_vertices[static_cast<std::size_t>(a)]].name);
-  EXPECT_EQ(names.back(), cluster.graph[cluster.device_vertices[static_cast<std::size_t>(b)]].name);
+  EXPECT_EQ(names.front(), (*cluster.graph)[cluster.device_vertices[static_cast<std::size_t>(a)]].name);
+  EXPECT_EQ(names.back(), (*cluster.graph)[cluster.device_vertices[static_cast<std::size_t>(b)]].name);
   const bool apart = cluster.node_of(a) != cluster.node_of(b);
   const double software = cluster.shape && apart ? cluster.shape->network.message_latency.value : 0;
   EXPECT_NEAR(path.latency.value, latency(cluster, a, b).value + software, 1e-14);
@@ -51,7 +51,7 @@ void expect_shortest(const Cluster& cluster, Paths& paths, const Numbered& numbe
   for (const int link : path.links) slowness += 1 / paths.bandwidths()[static_cast<std::size_t>(link)];
   const auto expected = route(cluster, a, b);
   for (std::size_t i = 1; i < expected.size(); ++i) {
-    least += 1 / cluster.graph[boost::edge(expected[i - 1], expected[i], cluster.graph).first].bandwidth.value;
+    least += 1 / (*cluster.graph)[boost::edge(expected[i - 1], expected[i], *cluster.graph).first].bandwidth.value;
   }
   // clusters::route adds latencies as doubles, so that of equally near routes it may not see the wider as equal.
   EXPECT_LE(slowness / least, 1 + 1e-6) << a << " to " << b;
@@ -62,7 +62,7 @@ TEST(Paths, AreAsShortAsRoutesOnTheCatalogue) {
                            "aws-trn1", "pcie-h100"}) {
     const Cluster cluster = catalog(name);
     Paths paths(cluster);
-    const Numbered numbered(cluster.graph);
+    const Numbered numbered(*cluster.graph);
     for (std::uint64_t i = 0; i < 12; ++i) {
       const int a = static_cast<int>(base::below(static_cast<std::uint64_t>(cluster.size()), 1, 1, i));
       const int b = static_cast<int>(base::below(static_cast<std::uint64_t>(cluster.size()), 1, 2, i));
@@ -76,12 +76,12 @@ TEST(Paths, KeepToTheDevicesOwnLinksWhereTheyRelay) {
   for (const char* name : {"tpu-v4", "tpu-v5e", "aws-trn1", "hls-gaudi2"}) {
     const Cluster cluster = catalog(name);
     Paths paths(cluster);
-    const Numbered numbered(cluster.graph);
+    const Numbered numbered(*cluster.graph);
     for (int a = 0; a < cluster.devices_per_node; ++a)
       for (int b = 0; b < cluster.devices_per_node; ++b) {
         for (const int link : paths.between(a, b).links)
-          EXPECT_GE(cluster.graph[numbered.ends[static_cast<std::size_t>(link)].second].device, 0) << name;
-        for (const auto v : route(cluster, a, b)) EXPECT_GE(cluster.graph[v].device, 0) << name;
+          EXPECT_GE((*cluster.graph)[numbered.ends[static_cast<std::size_t>(link)].second].device, 0) << name;
+        for (const auto v : route(cluster, a, b)) EXPECT_GE((*cluster.graph)[v].device, 0) << name;
       }
   }
 }
@@ -124,10 +124,10 @@ TEST(Paths, BetweenNodesTakeWhatTheNetworksSoftwareTakes) {
   const Cluster cluster = catalog("zion");
   Paths paths(cluster);
   double links = 0;
-  const Numbered numbered(cluster.graph);
+  const Numbered numbered(*cluster.graph);
   for (const int link : paths.between(0, 8).links) {
     const auto [from, to] = numbered.ends[static_cast<std::size_t>(link)];
-    links += cluster.graph[boost::edge(from, to, cluster.graph).first].latency.value;
+    links += (*cluster.graph)[boost::edge(from, to, *cluster.graph).first].latency.value;
   }
   EXPECT_NEAR(paths.between(0, 8).latency.value, links + 30e-6, 1e-12);
   EXPECT_LT(paths.between(0, 1).latency.value, 5e-6);
@@ -144,15 +144,15 @@ Cluster random_cluster(std::uint64_t seed) {
     const bool device = v < devices;
     boost::add_vertex(Vertex{device ? VertexKind::device : VertexKind::leaf, std::to_string(v),
                              device && devices > 4 ? static_cast<int>(v / 4) : -1, device ? static_cast<int>(v) : -1},
-                      cluster.graph);
+                      cluster.graph.edit());
     if (device) cluster.device_vertices.push_back(v);
   }
   const auto join = [&](std::size_t a, std::size_t b) {
-    if (a == b || boost::edge(a, b, cluster.graph).second) return;
+    if (a == b || boost::edge(a, b, *cluster.graph).second) return;
     boost::add_edge(a, b,
                     Link{LinkKind::network, BytesPerSecond{static_cast<double>(1 + draw(3)) * 1e9},
                          Seconds{static_cast<double>(draw(4)) * 1e-6}},
-                    cluster.graph);
+                    cluster.graph.edit());
   };
   for (std::size_t v = 1; v < devices + switches; ++v) join(v, draw(v));
   for (std::size_t i = 0; i < devices + switches; ++i) join(draw(devices + switches), draw(devices + switches));
@@ -165,7 +165,7 @@ TEST(Paths, AreAsShortAsRoutesOnRandomGraphs) {
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     const Cluster cluster = random_cluster(seed);
     Paths paths(cluster);
-    const Numbered numbered(cluster.graph);
+    const Numbered numbered(*cluster.graph);
     for (int a = 0; a < cluster.size(); ++a) {
       for (int b = 0; b < cluster.size(); ++b) {
         if (a != b) expect_shortest(cluster, paths, numbered, a, b);
@@ -192,7 +192,7 @@ TEST(Paths, ToItselfIsEmptyAndForthAndBackUseTheTwoDirections) {
 TEST(Paths, EveryDeviceOfANodeHasItsOwnNicAndRail) {
   const Cluster selene = catalog("selene-1024");
   Paths paths(selene);
-  const Numbered numbered(selene.graph);
+  const Numbered numbered(*selene.graph);
   for (int d = 0; d < 8; ++d) {
     const std::string rail = std::to_string(d);
     EXPECT_THAT(names_along(selene, numbered, paths.between(d, 8 + d)),
@@ -206,18 +206,16 @@ TEST(Paths, EqualSpinesShareWhatCrossesThem) {
   cluster.devices_per_node = 1;
   cluster.nodes = 8;
   for (int d = 0; d < 8; ++d) {
-    cluster.device_vertices.push_back(boost::add_vertex(Vertex{VertexKind::device, "", d, d}, cluster.graph));
+    cluster.device_vertices.push_back(boost::add_vertex(Vertex{VertexKind::device, "", d, d}, cluster.graph.edit()));
   }
   std::vector<std::size_t> leaves, spines;
-  for (int i = 0; i < 2; ++i) leaves.push_back(boost::add_vertex(Vertex{VertexKind::leaf, "", -1, -1}, cluster.graph));
-  for (int i = 0; i < 4; ++i) {
-    spines.push_back(boost::add_vertex(Vertex{VertexKind::spine, "", -1, -1}, cluster.graph));
-  }
+  Graph& graph = cluster.graph.edit();
+  for (int i = 0; i < 2; ++i) leaves.push_back(boost::add_vertex(Vertex{VertexKind::leaf, "", -1, -1}, graph));
+  for (int i = 0; i < 4; ++i) spines.push_back(boost::add_vertex(Vertex{VertexKind::spine, "", -1, -1}, graph));
   const Link cable{LinkKind::network, BytesPerSecond{1e9}, Seconds{1e-6}};
-  for (std::size_t d = 0; d < 8; ++d) boost::add_edge(cluster.device_vertices[d], leaves[d / 4], cable, cluster.graph);
-  for (const auto leaf : leaves) {
-    for (const auto spine : spines) boost::add_edge(leaf, spine, cable, cluster.graph);
-  }
+  for (std::size_t d = 0; d < 8; ++d) boost::add_edge(cluster.device_vertices[d], leaves[d / 4], cable, graph);
+  for (const auto leaf : leaves)
+    for (const auto spine : spines) boost::add_edge(leaf, spine, cable, graph);
   Paths paths(cluster);
   std::set<int> uplinks;
   for (int d = 0; d < 4; ++d) uplinks.insert(paths.between(d, 4 + d).links[1]);

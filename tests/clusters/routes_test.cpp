@@ -16,7 +16,7 @@ using testing::catalog;
 
 std::vector<std::string> names_along(const Cluster& cluster, int a, int b) {
   std::vector<std::string> names;
-  for (const auto v : route(cluster, a, b)) names.push_back(cluster.graph[v].name);
+  for (const auto v : route(cluster, a, b)) names.push_back((*cluster.graph)[v].name);
   return names;
 }
 
@@ -138,8 +138,8 @@ TEST(Torus, DevicesHaveSixNeighbours) {
                    200e9);  // of a block of 2 x 2 x 1 one link in x, one in y, two in z leave
   EXPECT_EQ(pod.intra.name, "ici");
   int links = 0;
-  const auto edges = boost::out_edges(pod.device_vertices[77], pod.graph);
-  for (auto e = edges.first; e != edges.second; ++e) links += pod.graph[*e].kind == LinkKind::nvlink;
+  const auto edges = boost::out_edges(pod.device_vertices[77], *pod.graph);
+  for (auto e = edges.first; e != edges.second; ++e) links += (*pod.graph)[*e].kind == LinkKind::nvlink;
   EXPECT_EQ(links, 6);
   EXPECT_DOUBLE_EQ(span_of(pod, {0, 1}).bandwidth.value, 50e9);
   EXPECT_DOUBLE_EQ(span_of(pod, {0, 1, 2, 3}).bandwidth.value, 100e9);  // a host's square
@@ -158,8 +158,8 @@ TEST(Staged, ZionsMessagesPassHostMemoryAndZionExsDoNot) {
 TEST(Frontend, CarriesNoMessages) {
   const Cluster zionex = catalog("zionex-128");
   int frontend = 0;
-  for (const auto v : boost::make_iterator_range(boost::vertices(zionex.graph)))
-    frontend += zionex.graph[v].name.find("/frontend") != std::string::npos;
+  for (const auto v : boost::make_iterator_range(boost::vertices(*zionex.graph)))
+    frontend += (*zionex.graph)[v].name.find("/frontend") != std::string::npos;
   EXPECT_EQ(frontend, 16 * 4);
   for (const int to : {1, 8, 9, 127}) {
     for (const std::string& name : names_along(zionex, 0, to)) EXPECT_EQ(name.find("frontend"), std::string::npos);
@@ -290,11 +290,10 @@ TEST(Graph, OfAHundredThousandGpusGrowsWithTheirNumber) {
   const auto some = resized(h100, 1'000), many = resized(h100, 100'000);
   ASSERT_TRUE(some && many);
   EXPECT_EQ(many->size(), 100'000);
-  const auto per_gpu = [](const Cluster& c, std::size_t all) {
-    return static_cast<double>(all) / static_cast<double>(c.size());
-  };
-  EXPECT_NEAR(per_gpu(*many, boost::num_vertices(many->graph)), per_gpu(*some, boost::num_vertices(some->graph)), 0.1);
-  EXPECT_NEAR(per_gpu(*many, boost::num_edges(many->graph)), per_gpu(*some, boost::num_edges(some->graph)), 1);
+  const auto vertices = [](const Cluster& c) { return static_cast<double>(boost::num_vertices(*c.graph)) / c.size(); };
+  const auto edges = [](const Cluster& c) { return static_cast<double>(boost::num_edges(*c.graph)) / c.size(); };
+  EXPECT_NEAR(vertices(*many), vertices(*some), 0.1);
+  EXPECT_NEAR(edges(*many), edges(*some), 1);
 }
 
 }  // namespace routes_test

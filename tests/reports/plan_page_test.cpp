@@ -180,12 +180,12 @@ TEST(Topology, OfAClusterCountsItsTiersAndLeavesOutWhatNoMessageCrosses) {
   clusters::Cluster cluster;
   using clusters::VertexKind;
   const auto add = [&](VertexKind kind) {
-    return boost::add_vertex(clusters::Vertex{kind, "", 0, -1, {}}, cluster.graph);
+    return boost::add_vertex(clusters::Vertex{kind, "", 0, -1, {}}, cluster.graph.edit());
   };
   const auto a = add(VertexKind::device), b = add(VertexKind::device), both = add(VertexKind::nvswitch);
   const auto drive = add(VertexKind::nvme), leaf = add(VertexKind::leaf), spine = add(VertexKind::spine);
   const auto join = [&](auto x, auto y, clusters::LinkKind kind) {
-    boost::add_edge(x, y, clusters::Link{kind, base::BytesPerSecond{1e9}, {}}, cluster.graph);
+    boost::add_edge(x, y, clusters::Link{kind, base::BytesPerSecond{1e9}, {}}, cluster.graph.edit());
   };
   join(a, both, clusters::LinkKind::nvlink);
   join(both, b, clusters::LinkKind::nvlink);

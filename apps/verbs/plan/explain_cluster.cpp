@@ -85,8 +85,8 @@ Outcome explain_one(const std::string& name, const Context& context) {
   const clusters::Wiring inside = wiring_of(*cluster, first(cluster->devices_per_node));
   const clusters::Wiring all = wiring_of(*cluster, first(nodes * cluster->devices_per_node));
   std::map<std::string, std::size_t> kinds;
-  const auto vertices = boost::vertices(cluster->graph);
-  for (auto v = vertices.first; v != vertices.second; ++v) ++kinds[name_of(cluster->graph[*v].kind)];
+  const auto vertices = boost::vertices(*cluster->graph);
+  for (auto v = vertices.first; v != vertices.second; ++v) ++kinds[name_of((*cluster->graph)[*v].kind)];
 
   ordered_json out = {
       {"name", cluster->name},
@@ -106,7 +106,7 @@ Outcome explain_one(const std::string& name, const Context& context) {
         {"pue", cluster->power.pue}}},
       {"wiring_in_a_node",
        {{"ring", json_of(inside.ring)}, {"tree", json_of(inside.tree)}, {"nvls", json_of(inside.nvls)}}},
-      {"graph", {{"links", boost::num_edges(cluster->graph)}, {"vertices", kinds}}},
+      {"graph", {{"links", boost::num_edges(*cluster->graph)}, {"vertices", kinds}}},
       {"sources", cluster->sources}};
   const std::string linked = clusters::name_on(*cluster, clusters::LinkKind::nvlink);
   reports::Table table;
@@ -147,7 +147,7 @@ Outcome explain_one(const std::string& name, const Context& context) {
   }
   std::string parts;
   for (const auto& [kind, count] : kinds) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", count, kind);
-  row("graph", fmt::format("{}; {} links", parts, boost::num_edges(cluster->graph)));
+  row("graph", fmt::format("{}; {} links", parts, boost::num_edges(*cluster->graph)));
   for (const std::string& source : cluster->sources) table.notes.push_back("source: " + source);
   Outcome outcome;
   outcome.json = ordered_json{{"cluster", out}}.dump();

@@ -222,7 +222,7 @@ TEST(ImportIbnetdiscover, GroupsOfRailsShareSpines) {
   // From a host of the first pair of leaves to one of the second: through a spine.
   const std::vector<Graph::vertex_descriptor> path = route(imported->cluster, 0, 8);
   EXPECT_TRUE(std::any_of(path.begin(), path.end(),
-                          [&](auto v) { return imported->cluster.graph[v].kind == VertexKind::spine; }));
+                          [&](auto v) { return (*imported->cluster.graph)[v].kind == VertexKind::spine; }));
 }
 
 TEST(ImportFused, TwoHostsAreTwoNodes) {

@@ -132,16 +132,17 @@ Cluster random_tree(Draw& draw) {
     return clusters::Link{clusters::LinkKind::network, base::BytesPerSecond{draw.between(1e9, 50e9)},
                           base::Seconds{draw.between(0.1e-6, 20e-6)}};
   };
+  clusters::Graph& graph = cluster.graph.edit();
   for (int s = 0; s < switches; ++s) {
-    const auto at = boost::add_vertex(clusters::Vertex{clusters::VertexKind::leaf, "", -1, -1, {}}, cluster.graph);
+    const auto at = boost::add_vertex(clusters::Vertex{clusters::VertexKind::leaf, "", -1, -1, {}}, graph);
     // Under the newest of some switches: depth first, so that devices come in the order of the walk.
-    if (s > 0) boost::add_edge(at, static_cast<std::size_t>(s - 1 - draw(std::min(s, 2))), cable(), cluster.graph);
+    if (s > 0) boost::add_edge(at, static_cast<std::size_t>(s - 1 - draw(std::min(s, 2))), cable(), graph);
   }
   // The walk: below a switch first its own devices, then those of its children.
   std::vector<std::vector<std::size_t>> children(static_cast<std::size_t>(switches));
-  const auto edges = boost::edges(cluster.graph);
+  const auto edges = boost::edges(graph);
   for (auto e = edges.first; e != edges.second; ++e) {
-    const auto a = boost::source(*e, cluster.graph), b = boost::target(*e, cluster.graph);
+    const auto a = boost::source(*e, graph), b = boost::target(*e, graph);
     children[std::min(a, b)].push_back(std::max(a, b));
   }
   std::vector<std::size_t> stack{0};
@@ -149,9 +150,9 @@ Cluster random_tree(Draw& draw) {
     const std::size_t s = stack.back();
     stack.pop_back();
     for (int d = s == 0 ? 2 : draw(3); d > 0; --d) {
-      const auto device = boost::add_vertex(clusters::Vertex{}, cluster.graph);
+      const auto device = boost::add_vertex(clusters::Vertex{}, graph);
       cluster.device_vertices.push_back(device);
-      boost::add_edge(device, s, cable(), cluster.graph);
+      boost::add_edge(device, s, cable(), graph);
     }
     stack.insert(stack.end(), children[s].begin(), children[s].end());
   }
@@ -183,8 +184,8 @@ Case random_case(std::uint64_t seed) {
   if (count % per_node != 0) per_node = 1;
   c.shape = {count, per_node, 1 + draw(8)};
   c.message = Bytes{std::pow(10.0, draw.between(0, 9.5))};
-  for (std::size_t v = 0; v < boost::num_vertices(c.cluster.graph) && per_node == count; ++v) {
-    if (c.cluster.graph[v].kind == clusters::VertexKind::nvswitch && c.cluster.graph[v].node == 0)
+  for (std::size_t v = 0; v < boost::num_vertices(*c.cluster.graph) && per_node == count; ++v) {
+    if ((*c.cluster.graph)[v].kind == clusters::VertexKind::nvswitch && (*c.cluster.graph)[v].node == 0)
       c.switch_vertex = static_cast<int>(v);
   }
   return c;

@@ -19,10 +19,10 @@ namespace fabric_test {
 // Ends of a direction, as clusters::Paths numbers them.
 std::vector<std::pair<int, int>> ends_of(const clusters::Cluster& cluster) {
   std::vector<std::pair<int, int>> ends;
-  const auto edges = boost::edges(cluster.graph);
+  const auto edges = boost::edges(*cluster.graph);
   for (auto e = edges.first; e != edges.second; ++e) {
-    const int a = static_cast<int>(boost::source(*e, cluster.graph)),
-              b = static_cast<int>(boost::target(*e, cluster.graph));
+    const int a = static_cast<int>(boost::source(*e, *cluster.graph)),
+              b = static_cast<int>(boost::target(*e, *cluster.graph));
     ends.emplace_back(a, b);
     ends.emplace_back(b, a);
   }

@@ -300,14 +300,14 @@ base::Diagnostics without_units(const clusters::Device& device, models::DType pr
 }
 
 /// An error if the job asks for fused attention and the software has no kernels for the devices.
-base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Device& device,
-                                  const std::optional<bool>& flash, const base::Location& at) {
-  if (!flash.value_or(false) || !stack.flash || stack.attends_fused(device)) return {};
+base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Device& device, bool asked,
+                                  const base::Location& at, const char* instead) {
+  if (!asked || !stack.flash || stack.attends_fused(device)) return {};
   return {base::Diagnostic{base::Severity::error,
                            "P145",
                            at,
                            fmt::format("{} has no kernels of fused attention for {}", stack.name, device.name),
-                           "flash: false",
+                           instead,
                            {}}};
 }
 
@@ -374,9 +374,12 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (!stacks) return base::fail(with_lines(stacks.error(), path, *text, settings));
   if (root.is_map() && !root.has("precision") && !model->recommender)
     job->precision = plan::usual_precision(cluster->device());
+  const bool said_fused = plan::attends_fused(job->software);
   base::Diagnostics lacking = without_units(cluster->device(), job->precision, place_of(document, "precision"));
   for (base::Diagnostic& one :
-       without_kernels(stacks->named(), cluster->device(), job->bounds.numerics.flash, place_of(document, "plan")))
+       without_kernels(stacks->named(), cluster->device(), job->bounds.numerics.flash.value_or(said_fused),
+                       place_of(document, said_fused ? "software.attention_kernel" : "plan"),
+                       said_fused ? "attention_kernel: math" : "flash: false"))
     lacking.push_back(std::move(one));
   if (!lacking.empty()) return base::fail(with_lines(std::move(lacking), path, *text, settings));
 

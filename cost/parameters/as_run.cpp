@@ -119,6 +119,7 @@ void take_compiled(const Changing& c) {
 void take_attention(const Changing& c) {
   using plan::AttentionKernel;
   constexpr double kFirst = 1, kSecond = 2, kBest = 3, kXlaKernels = 3;
+  c.own.flash = plan::attends_fused(c.said);
   switch (*c.said.attention_kernel) {
     case AttentionKernel::flash_1: return c.set("stack.attention_generation", kFirst);
     case AttentionKernel::flash_2: return c.set("stack.attention_generation", kSecond);
@@ -126,13 +127,11 @@ void take_attention(const Changing& c) {
     case AttentionKernel::cudnn: return c.set("stack.attention_generation", kBest);
     case AttentionKernel::math:  // a product, a mask, a softmax and a dropout, each a kernel, at any length
       c.set("stack.softmax_longest", 1);
-      c.own.flash = false;
       return;
     case AttentionKernel::xla:  // maximum; sum; quotient, with scaling and mask in each (before openxla/xla's
                                 // softmax_rewriter_triton.cc of 2023)
       c.set("stack.softmax_longest", 1);
       c.set("stack.softmax_kernels", kXlaKernels);
-      c.own.flash = false;
       return;
   }
 }

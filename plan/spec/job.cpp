@@ -371,30 +371,6 @@ std::int64_t sequences_in(const Cursor& batch) {
 
 namespace {
 
-/// E0121: a word of software that the plan's own keys contradict.
-void check_software(const Cursor& at, const Job& job) {
-  const Software& s = job.software;
-  const std::optional<bool>& flash = job.bounds.numerics.flash;
-  const bool math = s.attention_kernel == AttentionKernel::math || s.attention_kernel == AttentionKernel::xla;
-  const Cursor kernel = at.optional("attention_kernel");
-  if (s.attention_kernel && math && flash && *flash)
-    kernel.error("E0121", "it keeps its scores, but the plan has `flash: true`",
-                 "plan: {flash: false}, or another `attention_kernel`");
-  if (s.attention_kernel && !math && flash && !*flash)
-    kernel.error("E0121", "it keeps no scores, but the plan has `flash: false`",
-                 "attention_kernel: math, or leave it out");
-  const std::vector<GradientCompression>& sent = job.bounds.compression.gradients;
-  const auto fits = [&](GradientCompression one) {
-    return one == GradientCompression::none || one == GradientCompression::powersgd ||
-           (one == GradientCompression::bf16 && s.reduce_dtype == ReduceType::bf16) ||
-           (one == GradientCompression::fp16 && s.reduce_dtype == ReduceType::fp16);
-  };
-  if (s.reduce_dtype && !sent.empty() && std::ranges::none_of(sent, fits))
-    at.optional("reduce_dtype")
-        .error("E0121", "gradients travel in another type by the plan's `compression: {gradients}`",
-               "leave one of the two out");
-}
-
 /// Tokens of a sequence. "4k" is how others write them.
 std::int64_t length_in(const Cursor& at) {
   const std::string said = at.scalar_text();
@@ -433,7 +409,8 @@ Job read_keys(const Cursor& at) {
   name_keys(at.optional("software"), "software");
   job.software = read_software(at.optional("software"), job.precision);
   job.bounds = read_bounds(at.optional("plan"));
-  if (!at.findings().failed()) check_software(at.optional("software"), job);
+  if (!at.findings().failed())
+    check_software(at.optional("software"), job.software, job.bounds.numerics.flash, job.bounds.compression.gradients);
   job.expert_loads = read_loads(at.optional("expert_loads"));
   job.training = read_training(at.optional("training"));
   return job;

@@ -91,6 +91,9 @@ PlanFile read_plan_file(const Cursor& root) {
   read_version(root.at("format_version"));
   file.job = read_job(root.at("job"));
   file.spec = read_spec(root.at("plan"), file.job);
+  const Cursor software = root.at("job").optional("software");
+  if (!root.findings().failed())
+    check_software(software, file.job.software, file.spec.numerics.flash, {file.spec.compression.gradients});
   const Cursor model = root.at("model");
   if (model.exists()) file.model = models::read_model(model);
   if (file.job.training.dropout) file.model.dropout = *file.job.training.dropout;

@@ -74,6 +74,32 @@ Software read_software(const Cursor& at, models::DType precision) {
   return out;
 }
 
+void check_software(const Cursor& at, const Software& s, const std::optional<bool>& flash,
+                    const std::vector<GradientCompression>& sent) {
+  const bool keeps = s.attention_kernel && !attends_fused(s);
+  const Cursor kernel = at.optional("attention_kernel");
+  if (keeps && flash.value_or(false))
+    kernel.error("E0121", "it keeps its scores, but the plan has `flash: true`",
+                 "plan: {flash: false}, or another `attention_kernel`");
+  if (attends_fused(s) && !flash.value_or(true))
+    kernel.error("E0121", "it keeps no scores, but the plan has `flash: false`",
+                 "attention_kernel: math, or leave it out");
+  const auto fits = [&](GradientCompression one) {
+    return one == GradientCompression::none || one == GradientCompression::powersgd ||
+           (one == GradientCompression::bf16 && s.reduce_dtype == ReduceType::bf16) ||
+           (one == GradientCompression::fp16 && s.reduce_dtype == ReduceType::fp16);
+  };
+  if (s.reduce_dtype && !sent.empty() && std::ranges::none_of(sent, fits))
+    at.optional("reduce_dtype")
+        .error("E0121", "gradients travel in another type by the plan's `compression: {gradients}`",
+               "leave one of the two out");
+}
+
+bool attends_fused(const Software& software) {
+  const auto& kernel = software.attention_kernel;
+  return kernel && *kernel != AttentionKernel::math && *kernel != AttentionKernel::xla;
+}
+
 std::vector<std::pair<std::string, std::string>> software_lines(const Software& software) {
   std::vector<std::pair<std::string, std::string>> out;
   for_each_software_field([&](const auto& field) {

@@ -12,6 +12,7 @@
 
 #include "base/yaml.h"
 #include "models/dtype.h"
+#include "plan/spec/parts.h"
 
 namespace orrery::plan {
 
@@ -143,6 +144,11 @@ void for_each_software_field(const Visit& visit) {
 
 /// Reads `software:` of a job in this precision. E0121: values that contradict each other or the precision.
 [[nodiscard]] Software read_software(const base::Cursor& at, models::DType precision);
+/// E0121: a word of software that the plan's own keys contradict. `flash`, `sent`: what those say, if anything.
+void check_software(const base::Cursor& software, const Software& said, const std::optional<bool>& flash,
+                    const std::vector<GradientCompression>& sent);
+/// Whether the software is said to run a kernel of fused attention.
+[[nodiscard]] bool attends_fused(const Software& software);
 /// What is said, as keys and values in the table's order.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> software_lines(const Software& software);
 /// The same on one line, "compiled: false, fp8_recipe: mxfp8"; empty: nothing is said.

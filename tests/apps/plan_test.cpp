@@ -89,6 +89,25 @@ TEST(Plan, RefusesFusedAttentionWhereThereAreNoKernels) {
   const Ran ran = orrery({"plan", job});
   EXPECT_EQ(ran.exit_code, 3);
   EXPECT_NE(ran.err.find("error[P145]"), std::string::npos) << ran.err;
+  const std::string by_name = scratch.file("named.yaml",
+                                           "model: bert-large\ncluster: dgx-1v\nbatch: 64\nstack: megatron-core\n"
+                                           "software: {attention_kernel: flash-2}\n");
+  const Ran named = orrery({"plan", by_name});
+  EXPECT_EQ(named.exit_code, 3);
+  EXPECT_NE(named.err.find("named.yaml:5:30: error[P145]"), std::string::npos) << named.err;
+  EXPECT_NE(named.err.find("attention_kernel: math"), std::string::npos) << named.err;
+}
+
+TEST(Plan, FusesAttentionWhereTheJobNamesAKernelThatItsStackHasNot) {
+  const Scratch scratch;
+  const std::string job = "model: gpt2-124m\ncluster: dgx-a100\nbatch: 64\nstack: megatron-2021\n";
+  const auto fused = [&](const std::string& name, const std::string& more) {
+    const Ran ran = orrery({"plan", scratch.file(name, job + more), "--top", "1", "--json"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.result().at("plans").at(0).at("plan").at("plan").at("flash").get<bool>();
+  };
+  EXPECT_FALSE(fused("as-it-is.yaml", ""));
+  EXPECT_TRUE(fused("named.yaml", "software: {attention_kernel: flash-2}\n"));
 }
 
 TEST(Plan, WarnsWhereAJobNamesWhatItsSoftwareHasNot) {

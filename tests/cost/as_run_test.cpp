@@ -63,6 +63,7 @@ TEST(AsRun, AttentionIsOfTheKernelThatIsNamed) {
   const Stack math = as_run(eager, {.attention_kernel = plan::AttentionKernel::math}, find);
   EXPECT_EQ(number(math, "stack.softmax_longest"), 1);
   EXPECT_FALSE(math.flash) << "the search fuses none either";
+  EXPECT_TRUE(as_run(math, {.attention_kernel = plan::AttentionKernel::flash_2}, find).flash);
   const Stack masked = as_run(eager, {.padding_mask = true}, find);
   EXPECT_EQ(number(masked, "stack.attention_generation"), 1);
   EXPECT_EQ(number(masked, "stack.attention_share"), number(eager, "stack.attention_share") / 2);

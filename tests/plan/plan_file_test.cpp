@@ -90,6 +90,16 @@ TEST(PlanFile, RefusesTwoHalvesThatDisagree) {
       << refused(text);
 }
 
+TEST(PlanFile, RefusesSoftwareThatContradictsThePlan) {
+  PlanFile file = sample();  // its attention is not fused
+  file.job.software.attention_kernel = AttentionKernel::math;
+  const std::string text = write_plan_file(file);
+  EXPECT_EQ(read(text).job.software, file.job.software);
+  const std::string other = refused(replaced(text, "attention_kernel: math", "attention_kernel: flash-2"));
+  EXPECT_NE(other.find("error[E0121]: it keeps no scores, but the plan has `flash: false`"), std::string::npos)
+      << other;
+}
+
 TEST(PlanFile, RefusesDegreesThatMultiplyBeyondAnyCluster) {
   std::string text = write_plan_file(sample());
   text = replaced(text, "  data: 2\n", "  data: 16777216\n");

@@ -1,5 +1,5 @@
 #pragma once
-/// What a pipeline's run knows of each rank and of the messages between them. Private to cost/estimate/pipeline.cpp.
+/// What a pipeline's run knows of each rank. Private to cost/estimate/pipeline.cpp.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -11,21 +11,12 @@
 
 #include "cost/estimate/pass_effects.h"
 #include "cost/estimate/rank_clock.h"
+#include "cost/estimate/stage_messages.h"
 #include "plan/schedule/orders.h"
 
 namespace orrery::cost {
 
-/// A message between two stages.
-struct StageMessage {
-  Ticks sent = -1, wanted = -1;  ///< when sender and receiver are ready; negative: not yet
-  Ticks begin = 0, end = -1;
-  int to = -1;    ///< the stage that takes it
-  Ticks hop = 0;  ///< how long it travels
-};
-
-inline constexpr std::size_t kNobody = ~std::size_t{0};
-
-/// Numbers of such messages, first in, first out; few at a time.
+/// Numbers of messages between stages, first in, first out; few at a time.
 class MessageQueue {
  public:
   [[nodiscard]] bool empty() const { return first_ == all_.size(); }
@@ -44,15 +35,17 @@ class MessageQueue {
   std::size_t first_ = 0;
 };
 
-/// What of a rank's chunk the plan says.
-struct PlacedChunk {
-  int place = 0;
-  std::array<bool, 2> sends = {}, receives = {};  ///< backward, forward
-};
-
 /// A rank of a stage as it runs through its moves.
 struct RunningRank {
-  explicit RunningRank(RankClock own) : clock(std::move(own)) {}
+  RunningRank(RankClock own, std::span<const plan::Move> all, int chunks)
+      : moves(all),
+        clock(std::move(own)),
+        backward(static_cast<std::size_t>(chunks)),
+        weights(backward),
+        first(backward.size(), {true, true, true}) {
+    for (const plan::Move& move : all)
+      if (std::int64_t* left = left_of(move)) ++*left;
+  }
   std::span<const plan::Move> moves;
   std::size_t next = 0;
   std::size_t step = 0;             ///< how much of the next pass has run
@@ -95,6 +88,22 @@ struct RunningRank {
                                                                        : 2;
     return first[static_cast<std::size_t>(move.chunk)][kind];
   }
+};
+
+/// The ranks of a run, one a stage, and the messages between them.
+struct RunningPipeline {
+  std::vector<RunningRank> ranks;
+  StageMessages messages;
+  bool settled = false;  ///< a transfer has completed since this was last cleared
+
+  [[nodiscard]] RunningRank& rank(int stage) { return ranks[static_cast<std::size_t>(stage)]; }
+  /// A waiting rank receives all messages that are sent to it.
+  void attend(RunningRank& me, Ticks from) {
+    for (const std::size_t id : me.receives)
+      if (messages[id].wanted < 0) messages[id].wanted = from, settled = true;
+  }
+  /// Completes the transfers of this stage's next sends if their receivers are ready; false: of none.
+  bool settle(int stage);
 };
 
 }  // namespace orrery::cost

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/container/small_vector.hpp>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/index.h"
@@ -40,6 +42,9 @@ int count_of(const System& s) {
   return static_cast<int>(s.gpus.size());
 }
 
+/// GPUs, without an allocation in nodes of the usual sizes: the search makes such a list at each step.
+using Gpus = boost::container::small_vector<int, 16>;
+
 struct Score {
   int gpu = 0, start = 0, intra_hops = 0, intra = 0, inter_hops = 0, pci = 0, inter = 0;
 };
@@ -52,9 +57,9 @@ float pci_bandwidth(const System& s, int gpu) {
   return -1;
 }
 /// With switches, only neighbours are tried.
-void neighbours_only(const System& s, Pattern pattern, int gpu, std::vector<int>& next) {
+void neighbours_only(const System& s, Pattern pattern, int gpu, Gpus& next) {
   const int before = (gpu - 1 + count_of(s)) % count_of(s), after = (gpu + 1) % count_of(s);
-  std::vector<int> first = {after};
+  Gpus first = {after};
   if (pattern == Pattern::ring) first = {after, before};
   if (pattern == Pattern::balanced_tree) first = {before, after};
   if (before == after) first = {after};
@@ -70,10 +75,9 @@ void neighbours_only(const System& s, Pattern pattern, int gpu, std::vector<int>
 
 /// ncclTopoSearchNextGpuSort: the GPUs that this channel has not `used`, most promising first. `sort_net`: 1 where the
 /// next one leads to the net, -1 where a later one does; 0: none does.
-std::vector<int> promising_gpus(const System& s, const Found& f, const std::vector<std::uint64_t>& used, int gpu,
-                                int sort_net) {
+Gpus promising_gpus(const System& s, const Found& f, const std::vector<std::uint64_t>& used, int gpu, int sort_net) {
   const std::uint64_t flag = std::uint64_t{1} << f.channels;
-  std::vector<Score> scores;
+  boost::container::small_vector<Score, 16> scores;
   for (int i = 1; i < count_of(s); ++i) {
     const int other = (gpu + i) % count_of(s);
     const Path& path = s.path(s.gpus[at(gpu)], s.gpus[at(other)]);
@@ -98,15 +102,16 @@ std::vector<int> promising_gpus(const System& s, const Found& f, const std::vect
   const bool equal = std::all_of(scores.begin(), scores.end(), [&](const Score& one) {
     return one.intra == scores.front().intra && one.intra_hops == scores.front().intra_hops;
   });
-  std::vector<int> next;
+  Gpus next;
   for (const Score& one : scores) next.push_back(one.gpu);
   if (sort_net == -1 && equal) std::reverse(next.begin(), next.end());
   if (!s.switches.empty()) neighbours_only(s, f.pattern, gpu, next);
   return next;
 }
 
-/// ncclTopoSelectNets: the preferred nets, then others that the path type allows; -1: of all GPUs.
-std::vector<int> select_nets(const System& s, const Found& f, int gpu) {
+/// ncclTopoSelectNets: the preferred nets, then others that paths of this type or a better one lead to. `gpu` -1: those
+/// of all GPUs.
+std::vector<int> select_nets(const System& s, int type_inter, int gpu) {
   std::vector<int> nets;
   const auto add = [&](int n) {
     if (std::find(nets.begin(), nets.end(), n) == nets.end()) nets.push_back(n);
@@ -115,7 +120,7 @@ std::vector<int> select_nets(const System& s, const Found& f, int gpu) {
     if (gpu != -1 && gpu != g) continue;
     for (const int n : local_nets(s, g)) add(n);
   }
-  for (int type = 0; type <= f.type_inter; ++type) {
+  for (int type = 0; type <= type_inter; ++type) {
     for (int g = 0; g < count_of(s); ++g) {
       if (gpu != -1 && gpu != g) continue;
       for (int n = 0; n < static_cast<int>(s.nets.size()); ++n) {
@@ -125,6 +130,23 @@ std::vector<int> select_nets(const System& s, const Found& f, int gpu) {
   }
   return nets;
 }
+
+/// Such lists: a search asks for the same ones at each step, and what it takes from links does not change them.
+class SelectedNets {
+ public:
+  explicit SelectedNets(const System& s) : s_(s), known_((s.gpus.size() + 1) * (kNone + 1)) {}
+
+  /// Stays where it is.
+  [[nodiscard]] const std::vector<int>& of(int type_inter, int gpu) {
+    std::optional<std::vector<int>>& nets = known_[at((gpu + 1) * (kNone + 1) + type_inter)];
+    if (!nets) nets = select_nets(s_, type_inter, gpu);
+    return *nets;
+  }
+
+ private:
+  const System& s_;
+  std::vector<std::optional<std::vector<int>>> known_;  ///< by GPU, from -1 on, and type
+};
 
 /// Whether no GPU is nearer to this net than the path's.
 bool near(const System& s, int node, const Path& path) {
@@ -136,7 +158,8 @@ bool near(const System& s, int node, const Path& path) {
 
 class ChannelSearch {
  public:
-  ChannelSearch(System& s, Found& saved) : s_(s), saved_(saved), used_(s.gpus.size(), 0) {}
+  ChannelSearch(System& s, SelectedNets& nets, Found& saved)
+      : s_(s), nets_(nets), saved_(saved), used_(s.gpus.size(), 0) {}
 
   /// ncclTopoSearchRec from no channels; returns what is left of `time`, -1 when no better solution can exist.
   int run(const Found& from, int time) {
@@ -261,7 +284,7 @@ class ChannelSearch {
   }
 
   /// The GPUs to try next.
-  std::vector<int> next_gpus(int gpu, int step, int to_net, Order order) const {
+  Gpus next_gpus(int gpu, int step, int to_net, Order order) const {
     if (order == Order::pci) return {step + 1};
     if (order == Order::replay) return {f_.order[at((f_.channels - 1) * count() + step + 1)]};
     return promising_gpus(s_, f_, used_, gpu, to_net == -1 ? 0 : to_net == step + 1 ? 1 : -1);
@@ -269,7 +292,7 @@ class ChannelSearch {
 
   void back_to_net(int gpu, int step, int to_first, Order order) {
     const int start = net(0);
-    for (const int n : select_nets(s_, f_, gpu)) {
+    for (const int n : nets_.of(f_.type_inter, gpu)) {
       if (f_.pattern == Pattern::tree && n != start) continue;
       if (f_.pattern == Pattern::ring && f_.cross_nic == 2) {
         if ((f_.channels & 1) && n != f_.nets[at(2 * (f_.channels - 1))]) continue;
@@ -329,7 +352,7 @@ class ChannelSearch {
   /// ncclTopoSearchRecNet.
   void from_nets() {
     const auto bandwidth = std::floor(f_.inter);  // NCCL uses an int here
-    const std::vector<int> nets = select_nets(s_, f_, -1);
+    const std::vector<int>& nets = nets_.of(f_.type_inter, -1);
     bool found = false;
     for (std::size_t i = 0; i < nets.size(); ++i) {
       if (f_.pattern == Pattern::nvls && found) break;
@@ -383,6 +406,7 @@ class ChannelSearch {
   }
 
   System& s_;
+  SelectedNets& nets_;
   Found& saved_;
   Found f_;
   std::vector<std::uint64_t> used_;
@@ -440,7 +464,7 @@ void duplicate(Found& f, int capability, std::size_t gpus) {
 /// ncclTopoCompute without its fallback.
 class Compute {
  public:
-  Compute(System& s, const Found& wanted) : s_(s), best_(wanted), speeds_(speeds_of(s)) {
+  Compute(System& s, const Found& wanted) : s_(s), nets_(s), best_(wanted), speeds_(speeds_of(s)) {
     const bool ring = wanted.pattern == Pattern::ring;
     cross_ = s.nets.size() > 1 && (ring || wanted.pattern == Pattern::balanced_tree) ? 2 : 0;
     std::tie(least_intra_, most_intra_) = s.gpus.size() > 1 ? types_to(s, s.gpus) : std::pair{kLocal, kSys};
@@ -478,7 +502,7 @@ class Compute {
   int attempt() {
     const int time = current_.same ? kSameSteps : kSteps;
     budget_ -= time;
-    return ChannelSearch(s_, best_).run(current_, time);
+    return ChannelSearch(s_, nets_, best_).run(current_, time);
   }
   [[nodiscard]] bool used_up() const { return static_cast<float>(best_.channels) * best_.inter >= s_.total; }
 
@@ -556,6 +580,7 @@ class Compute {
   }
 
   System& s_;
+  SelectedNets nets_;
   Found best_, current_;
   std::span<const float> speeds_;
   std::size_t speed_ = 0;

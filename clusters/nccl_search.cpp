@@ -109,8 +109,7 @@ Gpus promising_gpus(const System& s, const Found& f, const std::vector<std::uint
   return next;
 }
 
-/// ncclTopoSelectNets: the preferred nets, then others that paths of this type or a better one lead to. `gpu` -1: those
-/// of all GPUs.
+/// ncclTopoSelectNets: the preferred nets, then others that such paths or better ones lead to. `gpu` -1: of all GPUs.
 std::vector<int> select_nets(const System& s, int type_inter, int gpu) {
   std::vector<int> nets;
   const auto add = [&](int n) {

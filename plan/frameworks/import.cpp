@@ -69,6 +69,40 @@ void name_model(models::Model& m, const RunQuestion& question, const std::string
   m.sources = {fmt::format("{}, read by orrery import", file_name(file))};
 }
 
+using FilesByFormat = std::map<RunFormat, std::vector<RunFile>>;
+
+std::string last_name(const FilesByFormat& files) {
+  for (const auto& [format, some] : files)
+    if (!some.empty()) return some.back().name;
+  return {};
+}
+
+/// E0650 unless the files are those of one run.
+base::Diagnostics not_one_run(FilesByFormat& files) {
+  const auto count = [&](RunFormat format) { return files[format].size(); };
+  int kinds = 0;
+  for (const RunFormat one :
+       {RunFormat::megatron, RunFormat::torchtitan, RunFormat::deepspeed, RunFormat::nemo, RunFormat::neox})
+    kinds += count(one) > 0 ? 1 : 0;
+  const std::size_t most = std::max(
+      {count(RunFormat::torchtitan), count(RunFormat::deepspeed), count(RunFormat::config), count(RunFormat::nemo)});
+  const bool alone = count(RunFormat::torchtitan) + count(RunFormat::nemo) + count(RunFormat::neox) > 0;
+  if (most > 1 || (kinds > 1 && alone))
+    return {run_problem("E0650", {last_name(files), 1, 1, 1}, "these files are not one run",
+                        "give the files of one run: a script, a TOML, a YAML (of GPT-NeoX several), or a JSON with "
+                        "its config.json")};
+  if (kinds == 0)
+    return {run_problem("E0650", {last_name(files), 1, 1, 1}, "a model's config.json alone says nothing of a run",
+                        "give DeepSpeed's JSON beside it; or name it in a job, model: config.json")};
+  return {};
+}
+
+base::Location place_of_model(const std::vector<Given>& given, const RunFile& file) {
+  for (const Given& one : given)
+    if (one.key == "model.flavor" || one.key == "model.name") return one.where;
+  return {file.name, 1, 1, 1};
+}
+
 class RunImport {
  public:
   RunImport(const std::vector<RunFile>& files, const RunQuestion& question) : question_(question) {
@@ -82,18 +116,7 @@ class RunImport {
     const auto& configs = by_format_[RunFormat::config];
     const auto& nemos = by_format_[RunFormat::nemo];
     const auto& neoxes = by_format_[RunFormat::neox];
-    int kinds = 0;
-    for (const auto* one : {&scripts, &titans, &speeds, &nemos, &neoxes}) kinds += one->empty() ? 0 : 1;
-    const bool several = std::max({titans.size(), speeds.size(), configs.size(), nemos.size()}) > 1;
-    if (several || (kinds > 1 && !(titans.empty() && nemos.empty() && neoxes.empty())))
-      return base::fail(
-          {run_problem("E0650", {last_name(), 1, 1, 1}, "these files are not one run",
-                       "give the files of one run: a script, a TOML, a YAML (of GPT-NeoX several), or a JSON with "
-                       "its config.json")});
-    if (kinds == 0)
-      return base::fail(
-          {run_problem("E0650", {configs.front().name, 1, 1, 1}, "a model's config.json alone says nothing of a run",
-                       "give DeepSpeed's JSON beside it; or name it in a job, model: config.json")});
+    if (base::Diagnostics found = not_one_run(by_format_); !found.empty()) return base::fail(std::move(found));
     if (!configs.empty()) {
       auto model = models::parse_model(configs.front().text, configs.front().name, &of_model_);
       if (!model) return tl::unexpected(model.error());
@@ -124,11 +147,6 @@ class RunImport {
   }
 
  private:
-  [[nodiscard]] std::string last_name() const {
-    for (const auto& [format, files] : by_format_)
-      if (!files.empty()) return files.back().name;
-    return {};
-  }
   [[nodiscard]] int ranks(int said) {
     if (question_.ranks > 0) return question_.ranks;
     if (said > 0 || question_.ranks_otherwise == 0) return said;
@@ -307,11 +325,6 @@ class RunImport {
     finish_torchtitan(reading, draft, {file.name, 1, 1, 1});
     return give(reading, std::move(draft), "torchtitan", 0);
   }
-  static base::Location place_of_model(const std::vector<Given>& given, const RunFile& file) {
-    for (const Given& one : given)
-      if (one.key == "model.flavor" || one.key == "model.name") return one.where;
-    return {file.name, 1, 1, 1};
-  }
 
   base::Result<ImportedRun> deepspeed(const RunFile& file) {
     auto given = json_settings(file.text, file.name);
@@ -374,7 +387,7 @@ class RunImport {
   }
 
   const RunQuestion& question_;
-  std::map<RunFormat, std::vector<RunFile>> by_format_;
+  FilesByFormat by_format_;
   std::optional<models::Model> given_model_;
   base::Diagnostics of_model_;  ///< warnings of its config.json
   std::string catalogue_;

@@ -238,13 +238,12 @@ void compute(const Graph& graph, const std::map<std::int64_t, void*>& memory, bo
       std::size_t next = 0;
       each(out.dims, [&](const Dims& at) {
         double sum = held ? static_cast<double>((*held)[next]) : 0.0;
-        for (std::int64_t k = 0; k < ta.dims[3]; ++k) {
-          const Dims in_a = {at[0], at[1], at[2], k}, in_b = {at[0], at[1], k, at[3]};
-          const Dims of_a = {out.dims[0], out.dims[1], out.dims[2], ta.dims[3]};
-          const Dims of_b = {out.dims[0], out.dims[1], tb.dims[2], out.dims[3]};
-          sum +=
-              static_cast<double>(a[index(in_a, ta.dims, of_a)]) * static_cast<double>(b[index(in_b, tb.dims, of_b)]);
-        }
+        const Dims of_a = {out.dims[0], out.dims[1], out.dims[2], ta.dims[3]};
+        const Dims of_b = {out.dims[0], out.dims[1], tb.dims[2], out.dims[3]};
+        const float* const row = &a[index({at[0], at[1], at[2], 0}, ta.dims, of_a)];
+        const float* const column = &b[index({at[0], at[1], 0, at[3]}, tb.dims, of_b)];
+        for (std::int64_t k = 0; k < ta.dims[3]; ++k)
+          sum += static_cast<double>(row[k]) * static_cast<double>(column[k * tb.dims[3]]);
         result[next++] = static_cast<float>(sum);
       });
     } else if (o.type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR) {

@@ -234,7 +234,8 @@ std::string verb_for(const std::string& word) {
       {"compare", "report"},    {"diff", "report"},   {"show", "report"},  {"plot", "report"}, {"predict", "simulate"},
       {"estimate", "simulate"}, {"run", "train"},     {"launch", "train"}, {"search", "plan"}, {"optimize", "plan"},
       {"tune", "plan"},         {"fit", "calibrate"}, {"new", "init"},     {"create", "init"}, {"check", "doctor"},
-      {"measure", "probe"},     {"bench", "probe"},   {"models", "model"}, {"info", "model"},  {"scale", "report"}};
+      {"measure", "probe"},     {"bench", "probe"},   {"models", "model"}, {"info", "model"},  {"scale", "report"},
+      {"man", "help"}};
   const auto found = verbs.find(word);
   return found == verbs.end() ? std::string() : found->second;
 }
@@ -249,6 +250,13 @@ class UnknownVerb : public CLI::ValidationError {
   std::string name_;
 };
 
+/// "KIND: job, plan or cluster; " of "KIND is required": what the verb lacks, as its help says it.
+std::string lacking(const CLI::App& verb, const std::string& message) {
+  const std::string name = message.substr(0, message.find(" is required"));
+  const CLI::Option* option = verb.get_option_no_throw(name);
+  return option != nullptr ? name + ": " + option->get_description() + "; " : std::string();
+}
+
 /// CLI11's message; for an unknown verb or flag, also the one that was probably meant.
 base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, const std::string& word, int argc,
                              const char* const* argv) {
@@ -258,12 +266,14 @@ base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, 
   for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
   base::Diagnostic found{base::Severity::error, "U0001", {}, error.what(), {}, {}};
   const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  if (find_verb(app, word) != nullptr && (extras || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
+  const bool required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (const CLI::App* verb = find_verb(app, word); verb != nullptr && (extras || required)) {
     const std::vector<std::string> words = extras ? left_over(error.what(), argc, argv) : flags_in(argc, argv);
-    if (!name_unknown_flag(found, app, word, words) && extras && !words.empty())
-      found.message = "`" + words.front() + "` is one argument too many";
+    const bool unknown = name_unknown_flag(found, app, word, words);
+    if (!unknown && extras && !words.empty()) found.message = "`" + words.front() + "` is one argument too many";
+    if (!unknown && required) found.help = lacking(*verb, error.what());
   }
-  if (word.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) found.message = "a verb is missing";
+  if (word.empty() && required) found.message = "a verb is missing";
   if (!word.empty() && std::find(names.begin(), names.end(), word) == names.end()) {
     found.message = "unknown verb `" + word + "`";
     // The first letter is rarely mistyped; without this rule "validate" would suggest "calibrate".

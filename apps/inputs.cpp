@@ -156,13 +156,18 @@ void collect(base::Diagnostics& into, const base::Result<T>& result) {
   if (!result) into.insert(into.end(), result.error().begin(), result.error().end());
 }
 
-/// Location of `key` ("stack", "software.compiled") in a map, or of its nearest parent there.
+/// Location of `key` ("stack", "software.compiled") in a map, or of the key of its nearest parent there. What a model
+/// does not say, its family does.
 base::Location place_under(base::Cursor at, const std::string& key) {
   std::optional<base::Location> found;
   for (std::size_t begin = 0; begin <= key.size();) {
     const std::size_t dot = std::min(key.find('.', begin), key.size());
     const std::string part = key.substr(begin, dot - begin);
-    if (!at.is_map() || !at.has(part)) break;
+    if (!at.is_map() || !at.has(part)) {
+      if (found && at.is_map())
+        found = at.path() == "model" && at.has("family") ? at.at("family").where() : at.where_key();
+      break;
+    }
     at = at.at(part);
     found = at.where();
     begin = dot + 1;

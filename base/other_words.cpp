@@ -19,6 +19,15 @@ std::vector<std::string> spellings(std::string_view other) {
   return all;
 }
 
+std::string our_key(std::string_view other, std::string_view name, std::span<const OtherKey> table) {
+  for (const OtherKey& one : table) {
+    if (name != one.map) continue;
+    for (const std::string& word : spellings(one.other))
+      if (word == other) return one.ours;
+  }
+  return {};
+}
+
 void refuse_other_keys(const Cursor& map, std::string_view name, std::span<const OtherKey> table) {
   if (!map.is_map()) return;
   for (const OtherKey& one : table) {

@@ -20,6 +20,8 @@ struct OtherValue {
 
 /// How a key of another tool may be spelt: hidden_size, HIDDEN_SIZE, hidden-size.
 [[nodiscard]] std::vector<std::string> spellings(std::string_view other);
+/// Ours for the key `other` of the map `name`, however it is spelt; empty if the table has none.
+[[nodiscard]] std::string our_key(std::string_view other, std::string_view name, std::span<const OtherKey> table);
 /// Reports, with E0103, each key of `map` that is another tool's word for one of ours.
 void refuse_other_keys(const Cursor& map, std::string_view name, std::span<const OtherKey> table);
 /// Whether the value of `key` is another tool's word for one of ours; if so, reports E0106.

@@ -13,12 +13,13 @@
 #include "base/ensure.h"
 #include "base/findings.h"
 #include "base/printable.h"
+#include "base/units.h"
 #include "base/yaml_node.h"
 
 namespace orrery::base {
 namespace {
 
-constexpr std::size_t kMostErrors = 20;        // per file; more do not help
+constexpr std::size_t kMostErrors = 20;        // per file, and as many warnings; more do not help
 constexpr std::size_t kLongestLine = 240;      // bytes of a source line shown
 constexpr std::size_t kMostLines = 1'000'000;  // more lines are not kept for messages
 using Kind = Cursor::Node::Kind;
@@ -150,8 +151,16 @@ void Findings::error(std::string code, Location where, std::string message, std:
 }
 
 void Findings::warning(std::string code, Location where, std::string message, std::string help) {
-  if (++warnings_ > kMostErrors) return;
-  add(Severity::warning, std::move(code), std::move(where), std::move(message), std::move(help));
+  if (++warnings_ <= kMostErrors)
+    return add(Severity::warning, std::move(code), std::move(where), std::move(message), std::move(help));
+  const auto note = [](std::size_t more) {
+    return fmt::format("{} of this file {} not shown", count_of(static_cast<std::int64_t>(more), "more warning"),
+                       more == 1 ? "is" : "are");
+  };
+  const std::size_t more = warnings_ - kMostErrors;
+  if (more == 1) return add(Severity::note, "", {file_}, note(more), {});
+  const auto said = std::find_if(all_.begin(), all_.end(), [&](const auto& d) { return d.message == note(more - 1); });
+  if (said != all_.end()) said->message = note(more);
 }
 
 bool is_full(const Findings& findings) {
@@ -207,6 +216,12 @@ bool Cursor::is_scalar() const {
 Location Cursor::where() const {
   ENSURE(node_ != nullptr, "a cursor of no document");
   return node_->location(node_->where);
+}
+
+Location Cursor::where_key() const {
+  ENSURE(node_ != nullptr, "a cursor of no document");
+  const auto map = node_->parent.lock();
+  return map && map->kind == Kind::map ? node_->location(map->entries[node_->at].where) : where();
 }
 
 const std::string& Cursor::path() const {

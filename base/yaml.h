@@ -57,6 +57,7 @@ class Cursor {
   [[nodiscard]] bool is_sequence() const;
   [[nodiscard]] bool is_scalar() const;
   [[nodiscard]] Location where() const;
+  [[nodiscard]] Location where_key() const;       ///< of its key; of the value itself if it stands in no map
   [[nodiscard]] const std::string& path() const;  ///< "cluster.nodes[2].device", for messages
 
   /// A key of a map. `required` reports E0102 when missing. Marks the key as read.

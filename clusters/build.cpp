@@ -40,7 +40,7 @@ class ClusterBuilder {
   /// Returns the node's NICs.
   std::vector<Id> add_node(int n) {
     const std::string prefix = "node" + std::to_string(n) + "/";
-    const std::string device_word = cluster_.device().kind == DeviceKind::gpu ? "gpu" : "core";
+    const std::string device_word = cluster_.device().kind != DeviceKind::cpu ? "gpu" : "core";
     std::vector<Id> devices;
     for (int d = 0; d < cluster_.devices_per_node; ++d) {
       const int global = n * cluster_.devices_per_node + d;

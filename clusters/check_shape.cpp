@@ -124,7 +124,7 @@ const SlowestNic& slowest_nic(const std::string& kind) {
 /// Reports links that are faster than what they carry can be read, and NICs slower than any of their network's.
 void check_rates(const Cursor& root, const Cluster& cluster) {
   const BytesPerSecond memory = cluster.device().memory_bandwidth;
-  if (cluster.device().kind != DeviceKind::gpu || memory.value <= 0) return;  // 0: the device could not be read
+  if (cluster.device().kind == DeviceKind::cpu || memory.value <= 0) return;  // 0: the device could not be read
   const NodeShape& node = cluster.shape->node;
   const auto bound = [&](std::initializer_list<const char*> keys, const char* what, BytesPerSecond rate,
                          const char* usual) {

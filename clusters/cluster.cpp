@@ -75,6 +75,24 @@ base::Result<Cluster> resized(const Cluster& cluster, int devices) {
   return result;
 }
 
+const char* name_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::gpu: return "gpu";
+    case DeviceKind::accelerator: return "accelerator";
+    case DeviceKind::cpu: return "cpu";
+  }
+  return "";
+}
+
+const char* word_for(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::gpu: return "GPU";
+    case DeviceKind::accelerator: return "chip";
+    case DeviceKind::cpu: return "rank";
+  }
+  return "";
+}
+
 const char* name_of(Architecture architecture) {
   switch (architecture) {
     case Architecture::cpu: return "cpu";

@@ -19,7 +19,7 @@ using base::BytesPerSecond;
 using base::FlopsPerSecond;
 using base::Seconds;
 
-enum class DeviceKind { gpu, cpu };  ///< gpu: any accelerator
+enum class DeviceKind { gpu, accelerator, cpu };  ///< accelerator: a TPU and the like, which does as GPUs do
 /// The architectures that a communication library has tables for. `generic`: it has none, so the file's numbers apply.
 enum class Architecture { cpu, volta, ampere, hopper, blackwell, generic };
 
@@ -189,6 +189,9 @@ struct Cluster {
   [[nodiscard]] FlopsPerSecond peak(const std::string& dtype) const;
 };
 
+[[nodiscard]] const char* name_of(DeviceKind kind);  ///< as files say it: "gpu"
+/// What one of these devices is called where a rate is of each: "GPU", "chip", of a CPU's cores "rank".
+[[nodiscard]] const char* word_for(DeviceKind kind);
 [[nodiscard]] const char* name_of(Architecture architecture);  ///< "ampere"
 /// Names of all architectures, in the order of the enumeration.
 [[nodiscard]] const std::vector<std::string>& architecture_words();

@@ -12,6 +12,8 @@ using base::UnitKind;
 
 namespace {
 
+const std::vector<std::string> kKinds = {name_of(DeviceKind::gpu), name_of(DeviceKind::accelerator),
+                                         name_of(DeviceKind::cpu)};  // in the enumeration's order
 const std::vector<std::string> kDtypes = {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"};
 
 std::map<std::string, FlopsPerSecond> read_peaks(const Cursor& at) {
@@ -40,10 +42,10 @@ std::vector<std::string> read_sources(const Cursor& at) {
 Device read_device(const Cursor& at) {
   Device device;
   device.name = at.at("name").text();
-  device.kind = at.at("kind").choice({"gpu", "cpu", "accelerator"}) == 1 ? DeviceKind::cpu : DeviceKind::gpu;
+  device.kind = static_cast<DeviceKind>(at.at("kind").choice(kKinds));
   const Cursor architecture = at.optional("architecture");
   device.architecture = device.kind == DeviceKind::cpu ? Architecture::cpu : Architecture::ampere;
-  if (architecture.exists() || device.kind == DeviceKind::gpu) {
+  if (architecture.exists() || device.kind != DeviceKind::cpu) {
     device.architecture = static_cast<Architecture>(
         at.at("architecture").choice(architecture_words(), static_cast<int>(device.architecture)));
   }

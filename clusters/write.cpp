@@ -58,7 +58,7 @@ class ClusterWriter {
 void write_device(ClusterWriter& out, const Device& device) {
   out.open("device");
   out.text("name", device.name);
-  out.word("kind", device.kind == DeviceKind::gpu ? "gpu" : "cpu");
+  out.word("kind", name_of(device.kind));
   out.word("architecture", name_of(device.architecture));
   out.open("peak");
   for (const auto& [dtype, peak] : device.peak) out.quantity(dtype, peak.value, UnitKind::flops_per_second);

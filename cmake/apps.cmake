@@ -32,7 +32,11 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION share/orrery)
 install(CODE "
   execute_process(COMMAND $<TARGET_FILE:orrery> help --man OUTPUT_FILE ${PROJECT_BINARY_DIR}/orrery.1
                   COMMAND_ERROR_IS_FATAL ANY)
-  execute_process(COMMAND $<TARGET_FILE:orrery> completion bash OUTPUT_FILE ${PROJECT_BINARY_DIR}/orrery.bash
-                  COMMAND_ERROR_IS_FATAL ANY)")
+  foreach(shell bash zsh fish)
+    execute_process(COMMAND $<TARGET_FILE:orrery> completion \${shell}
+                    OUTPUT_FILE ${PROJECT_BINARY_DIR}/orrery.\${shell} COMMAND_ERROR_IS_FATAL ANY)
+  endforeach()")
 install(FILES ${PROJECT_BINARY_DIR}/orrery.1 DESTINATION share/man/man1)
 install(FILES ${PROJECT_BINARY_DIR}/orrery.bash DESTINATION share/bash-completion/completions RENAME orrery)
+install(FILES ${PROJECT_BINARY_DIR}/orrery.zsh DESTINATION share/zsh/site-functions RENAME _orrery)
+install(FILES ${PROJECT_BINARY_DIR}/orrery.fish DESTINATION share/fish/vendor_completions.d)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "clusters/cluster.h"
 #include "cost/interval.h"
 #include "cost/results.h"
 
@@ -110,6 +111,7 @@ struct ScalingPoint {
 struct ScalingSeries {
   std::size_t job = 0;  ///< its index among the given jobs
   std::string model, cluster, device, precision;
+  clusters::DeviceKind kind = clusters::DeviceKind::gpu;
   double parameters = 0;
   double memory_bytes = 0;  ///< per device
   std::int64_t sequence = 0;

@@ -165,6 +165,10 @@ void name_keys(const Cursor& map, const std::string& name) {
   base::refuse_other_keys(map, name, kKeys);
 }
 
+std::string our_key(const std::string& other) {
+  return base::our_key(other, {}, kKeys);
+}
+
 bool is_other_word(const Cursor& value, const std::string& key) {
   return base::is_other_value(value, key, kValues);
 }

@@ -10,6 +10,8 @@ namespace orrery::models {
 
 /// Reports, with E0103, each key of the map `name` ("" the model itself, "experts") that is another tool's word.
 void name_keys(const base::Cursor& map, const std::string& name);
+/// Ours for another tool's word for a key of the model itself, such as "layers"; empty if it is none.
+[[nodiscard]] std::string our_key(const std::string& other);
 /// Whether the value of `key` is another tool's word for one of ours; if so, reports E0106.
 [[nodiscard]] bool is_other_word(const base::Cursor& value, const std::string& key);
 /// A key that the model must have; one that stands there in another tool's word, which name_keys has reported, is not

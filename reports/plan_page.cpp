@@ -46,9 +46,10 @@ Table table_with_columns(const std::string& first, const std::vector<Compared>& 
 
 std::string ratio_text(double x, double first) {
   if (!(first > 0) || !std::isfinite(x)) return "";
-  constexpr double kLarge = 10;  // beyond it, thousandths say nothing
+  constexpr double kSmall = 0.1, kLarge = 10;  // between them, thousandths are what is known
   const double ratio = x / first;
-  return ratio < kLarge ? fmt::format(" (× {:.3f})", ratio) : fmt::format(" (× {:.3g})", ratio);
+  const bool near = ratio >= kSmall && ratio < kLarge;
+  return near ? fmt::format(" (× {:.3f})", ratio) : fmt::format(" (× {})", estimate_text(ratio));
 }
 
 /// A figure of each thing; a dash where one has none.

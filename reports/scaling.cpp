@@ -135,7 +135,7 @@ std::vector<std::string> series_heading(const cost::ScalingSeries& s) {
 Table sizes_table(const cost::ScalingSeries& series) {
   const bool weak = series.scaling == cost::Scaling::weak;
   const char* rate = series.samples ? "samples/s" : "tok/s";
-  const std::string each = each_of(series.device);
+  const std::string each = clusters::word_for(series.kind);
   Table table;
   const auto points = planned(series);
   const bool spread = std::any_of(points.begin(), points.end(), [](const auto* p) { return p->step_time_s; });

@@ -85,7 +85,7 @@ namespace {
 /// "tok/s/GPU"; per device where series are of devices that are called differently.
 std::string rate_of_each(const cost::ScalingStudy& study) {
   std::set<std::string> words;
-  for (const cost::ScalingSeries& series : study.series) words.insert(each_of(series.device));
+  for (const cost::ScalingSeries& series : study.series) words.insert(clusters::word_for(series.kind));
   const bool samples = !study.series.empty() && study.series.front().samples;
   return fmt::format("{}/s/{}", samples ? "samples" : "tok", words.size() == 1 ? *words.begin() : "device");
 }

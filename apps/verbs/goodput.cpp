@@ -45,7 +45,7 @@ cost::FailureModel failures_of(const FailureOptions& options, const clusters::Cl
     model.mtbf = {options.mtbf == "inf" ? kForever : times.of("--mtbf", options.mtbf, 0, false), "--mtbf"};
   } else if (options.per_gpu_hour > 0) {
     model = cost::failures_at(options.per_gpu_hour, cluster.size(), "--failures-per-gpu-hour");
-  } else if (!options.fleet.empty() || cluster.device().kind == clusters::DeviceKind::gpu) {
+  } else if (!options.fleet.empty() || cluster.device().kind != clusters::DeviceKind::cpu) {
     const cost::Fleet& fleet = *cost::fleet_named(options.fleet.empty() ? cost::fleets().front().name : options.fleet);
     model = cost::failures_at(1 / fleet.gpu_hours, cluster.size(), fleet.source);
   }
@@ -66,7 +66,7 @@ base::Result<RunForecast> forecast_of(const FailureOptions& options, const Loade
   checkpoint.bytes_by_rank = cost::checkpoint_bytes_by_rank(schedule);
   checkpoint.size = cost::checkpoint_size(checkpoint.bytes_by_rank, cluster.devices_per_node);
   checkpoint.price = cost::checkpoint_price(checkpoint.size, pricing);
-  if (!options.any() && cluster.device().kind != clusters::DeviceKind::gpu) return out;
+  if (!options.any() && cluster.device().kind == clusters::DeviceKind::cpu) return out;
 
   Times times;
   const plan::PlanSpec& spec = loaded.plan.spec();

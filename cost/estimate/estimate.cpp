@@ -503,7 +503,7 @@ double Estimator::least_work(const plan::Plan& plan) {
 // Operators and messages take time ahead of their work, and tiles leave multiprocessors idle: the more rows, the less
 // of both is left for each. CPU ranks lose their caches instead.
 double Estimator::least_rate(const plan::Plan& plan) {
-  const bool gpu = impl_->pricing->cluster().device().kind == clusters::DeviceKind::gpu;
+  const bool gpu = impl_->pricing->cluster().device().kind != clusters::DeviceKind::cpu;
   if (!gpu || !cost::keeps_rows(plan.spec(), *impl_->model)) return least_work(plan);
   constexpr std::int64_t kRows = std::int64_t{1} << 22;
   // Sequences: what runs faster in multiples of some number of rows or heads (products in fp8, fused softmax) does.

@@ -135,7 +135,7 @@ base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, cons
   const std::string source =
       fmt::format("measured {}: {} operators, {} messages and {} copies one by one (orrery probe)", options.date,
                   operators, messages.size(), copies);
-  const bool gpu = before.cluster().device().kind == clusters::DeviceKind::gpu;
+  const bool gpu = before.cluster().device().kind != clusters::DeviceKind::cpu;
   // GPU messages have no spill size: NCCL's protocols have limits of their own (cost/network/collectives.h).
   const Pricing priced = with_spill(before, gpu ? std::vector<Observation>{} : messages, options);
   Fitted out = fit_observations(all, priced, options, source);

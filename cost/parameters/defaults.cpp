@@ -272,7 +272,7 @@ void gpu_network(Calibration& c, const clusters::Cluster& cluster) {
 
 /// The disks behind checkpoints.
 void storage(Calibration& c, const clusters::Cluster& cluster) {
-  if (cluster.device().kind == clusters::DeviceKind::gpu) {
+  if (cluster.device().kind != clusters::DeviceKind::cpu) {
     c.set("network.storage.write_latency", 0.1,
           "assumption, uncalibrated: files created and synced on a shared system");
     c.set("network.storage.write_bandwidth", 2e12 / 2048,
@@ -288,7 +288,7 @@ void storage(Calibration& c, const clusters::Cluster& cluster) {
 
 /// Links: the share of the datasheet's bandwidth that large messages achieve.
 void network(Calibration& c, const clusters::Cluster& cluster) {
-  if (cluster.device().kind == clusters::DeviceKind::gpu) {
+  if (cluster.device().kind != clusters::DeviceKind::cpu) {
     gpu_network(c, cluster);
     return;
   }
@@ -310,7 +310,7 @@ Calibration defaults(const clusters::Cluster& cluster) {
   c.name = cluster.name + " (defaults)";
   c.device = cluster.device().name;
   c.network = network_of(cluster);
-  if (cluster.device().kind == clusters::DeviceKind::gpu) {
+  if (cluster.device().kind != clusters::DeviceKind::cpu) {
     gpu(c, cluster.device());
   } else {
     cpu(c, cluster.device());

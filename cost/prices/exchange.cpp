@@ -103,7 +103,7 @@ TokenExchange::Way TokenExchange::way(Leg leg, base::Bytes message, std::int64_t
 ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::GroupSpan& span, int ranks, base::Bytes message,
                              const TokenChoice& choice) {
   const clusters::Cluster& cluster = pricing.cluster();
-  const bool gpu = cluster.device().kind == clusters::DeviceKind::gpu;
+  const bool gpu = cluster.device().kind != clusters::DeviceKind::cpu;
   if (!gpu || !choice.any() || pricing.calibration().get("stack.exchange_two_hop", 0) == 0)
     return {pricing.collective_alone(plan::CollectiveKind::all_to_all, message, span, ranks, plan::Stream::exchange)};
   ExchangeAlone out{two_hops(collective_network(cluster, pricing.calibration()), span, ranks, message, choice)};

@@ -59,7 +59,7 @@ void take_stack_share(std::array<double, kRates>& rates, double share) {
 DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c) {
   const clusters::Device& device = cluster.device();
   DeviceRates r;
-  r.gpu = device.kind == clusters::DeviceKind::gpu;
+  r.gpu = device.kind != clusters::DeviceKind::cpu;
   r.multiprocessors = std::max(1, device.multiprocessors);
   for (std::size_t i = 0; i < kDTypes.size(); ++i) {
     r.peak[i] = cluster.peak(kDTypes[i]).value;

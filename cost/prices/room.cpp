@@ -10,7 +10,7 @@ namespace orrery::cost {
 Room::Room(const clusters::Cluster& cluster, const models::Model& model, const Prices& prices, double fraction,
            double probability)
     : prices_(&prices), capacity_(cluster.device().memory.value * fraction), by_place_(prices.all().size(), capacity_) {
-  if (probability <= 0 || cluster.device().kind != clusters::DeviceKind::gpu) return;
+  if (probability <= 0 || cluster.device().kind == clusters::DeviceKind::cpu) return;
   const bool several_nodes = cluster.size() > cluster.devices_per_node;
   for (std::size_t i = 0; i < by_place_.size(); ++i) {
     const auto spread =

@@ -164,7 +164,7 @@ CheckpointPrice checkpoint_price(const CheckpointSize& size, const Pricing& pric
   const Calibration& c = pricing.calibration();
   CheckpointPrice price;
   price.copy = size.largest_rank / c.at("device.checkpoint.copy_bandwidth");
-  if (pricing.cluster().device().kind == clusters::DeviceKind::gpu)
+  if (pricing.cluster().device().kind != clusters::DeviceKind::cpu)
     price.copy += pricing.copy_time(plan::Stream::to_host, base::Bytes{size.largest_rank}).value;
   price.write = c.at("network.storage.write_latency") + size.largest_node / c.at("network.storage.write_bandwidth");
   price.commit = c.at("network.storage.commit_time");

@@ -39,7 +39,7 @@ void at_a_period(Forecast& out, double period, double step) {
 }  // namespace
 
 Sourced usual_restart(clusters::DeviceKind kind) {
-  if (kind == clusters::DeviceKind::gpu)
+  if (kind != clusters::DeviceKind::cpu)
     return {660, "504 B200 over 55 days (SKT and Upstage): the median from a failure to the next try was 11 minutes"};
   return {5, "placeholder, uncalibrated: ranks of this machine"};
 }

@@ -269,7 +269,7 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
                "a model without such blocks trains",
                {}}};
   if (const std::string alone = on_cpu_alone(model);
-      !alone.empty() && cluster.device().kind == clusters::DeviceKind::gpu)
+      !alone.empty() && cluster.device().kind != clusters::DeviceKind::cpu)
     return {{base::Severity::error,
              "E0669",
              {},
@@ -284,14 +284,14 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              fmt::format("tables in {} are predicted, and executed in fp32 alone", name_of(spec.embedding.stored)),
              "embedding: {stored: fp32}",
              {}}};
-  if (spec.states.has_server() && cluster.device().kind == clusters::DeviceKind::gpu)
+  if (spec.states.has_server() && cluster.device().kind != clusters::DeviceKind::cpu)
     return {{base::Severity::error,
              "E0669",
              {},
              "a recommendation model's parameter server is predicted on GPUs, and executed on CPU ranks",
              "leave `staleness` out",
              {}}};
-  if (!spec.embedding.tiers.empty() && cluster.device().kind == clusters::DeviceKind::gpu)
+  if (!spec.embedding.tiers.empty() && cluster.device().kind != clusters::DeviceKind::cpu)
     return {{base::Severity::error,
              "E0669",
              {},

@@ -50,7 +50,7 @@ void offload_rules(const Proposed& p, BrokenRules& broken) {
   broken.rule(o.optimizer == Space::device || p.spec.numerics.rounding == Rounding::nearest, "P56",
               "an offloaded optimizer keeps fp32 masters, but stochastic rounding is for parameters without masters");
   const bool files = o.optimizer == Space::nvme || o.parameters == Space::nvme;
-  const bool gpu = p.cluster.device().kind == clusters::DeviceKind::gpu;
+  const bool gpu = p.cluster.device().kind != clusters::DeviceKind::cpu;
   broken.rule(!files || !gpu || p.cluster.nvme.read.value > 0, "P54",
               text("the nodes of {} have no NVMe drives to offload to", p.cluster.name));
   broken.rule(o.prefetch >= 1, "P01", "offload.prefetch must be at least 1");

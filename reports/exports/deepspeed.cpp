@@ -29,7 +29,8 @@ void check_zero(Handover& h) {
           "parameters outside the device without ZeRO 3", "`zero_stage: 3`");
   h.needs("plan.zero_group", stage < 1 || s.sub_groups() == 1 || stage == 3, "ZeRO within sub-groups below stage 3",
           "`zero_stage: 3` (MiCS), or leave `zero_group` out");
-  h.note(s.offload.optimizer == Space::nvme || s.offload.parameters == Space::nvme,
+  h.note(s.offload.optimizer == Space::nvme ? "plan.offload.optimizer" : "plan.offload.parameters",
+         s.offload.optimizer == Space::nvme || s.offload.parameters == Space::nvme,
          "/local_nvme stands for the folder of the node's drives", "change `nvme_path`");
 }
 
@@ -45,9 +46,11 @@ void check_training(Handover& h) {
   h.needs("plan.precision", s.numerics.precision != DType::fp8 && s.numerics.precision != DType::fp4,
           "products in fp8 or fp4 in its configuration", "`precision: bf16`; TransformerEngine in the model's code");
   const double power = std::log2(t.loss_scaling.initial);
-  h.note(s.numerics.precision == DType::fp16 && (power != std::floor(power) || t.loss_scaling.factor != 2),
+  h.note("job.training.loss_scaling",
+         s.numerics.precision == DType::fp16 && (power != std::floor(power) || t.loss_scaling.factor != 2),
          "loss scales are powers of two");
-  h.note(s.compresses(), "communication_data_type also sums in that type, while the plan sums in fp32");
+  h.note("plan.compression.gradients", s.compresses(),
+         "communication_data_type also sums in that type, while the plan sums in fp32");
 }
 
 /// A value at the path of its key.
@@ -66,7 +69,7 @@ base::Result<Settings> deepspeed_settings(Handover h) {
   h.needs("plan.expert", s.mesh.expert == 1,
           "expert parallelism: it belongs to the model's code (deepspeed.moe.layer.MoE)",
           "`expert: 1`, or export to megatron");
-  h.needs("plan.tensor", s.mesh.tensor == 1 && s.mesh.context == 1,
+  h.needs(s.mesh.tensor > 1 ? "plan.tensor" : "plan.context", s.mesh.tensor == 1 && s.mesh.context == 1,
           "tensor and context parallelism: they belong to the model's code",
           "`tensor: 1, context: 1`, or export for Megatron-LM");
   h.needs("plan.pipeline", s.mesh.pipeline == 1, "pipelines: they belong to the model's code (PipelineModule)",
@@ -76,15 +79,15 @@ base::Result<Settings> deepspeed_settings(Handover h) {
   const bool checkpoints = s.recomputation.what == plan::Recompute::full;
   h.needs("plan.offload.activations", s.offload.activations == Space::device || checkpoints,
           "offloaded activations that are not checkpoints", "use `recompute: full` with it");
-  h.note(checkpoints,
+  h.note(s.recomputation.layers ? "plan.recompute_layers" : "plan.recompute", checkpoints,
          !s.recomputation.layers
              ? std::string("the model's code decides what is recomputed; in this plan: every block")
              : fmt::format("the model's code decides what is recomputed; in this plan: the first {} blocks",
                            *s.recomputation.layers),
          "use deepspeed.checkpointing.checkpoint around a block's forward pass");
-  h.note(s.recomputation.what == plan::Recompute::selective && !s.numerics.flash,
+  h.note("plan.recompute", s.recomputation.what == plan::Recompute::selective && !s.numerics.flash,
          "the model's code decides what is recomputed; in this plan: attention's probabilities");
-  h.note(h.dropout().any(), "dropout belongs to the model's code");
+  h.note(h.key_of_dropout(), h.dropout().any(), "dropout belongs to the model's code");
   if (!h.errors.empty()) return h.give({});
   const plan::Writing from{h.file, h.plan};
   Json c;

@@ -2,8 +2,10 @@
 #include "reports/exports/frameworks.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <utility>
+#include <vector>
 
 #include "reports/exports/handover.h"
 
@@ -22,16 +24,35 @@ models::Dropout Handover::dropout() const {
   return training().dropout.value_or(model().dropout);
 }
 
-void Handover::needs(const char* key, bool can, const std::string& what, const std::string& help) {
-  if (can) return;
-  base::Diagnostic error{
-      base::Severity::error, "E0631", {path, 1, 1, 1}, fmt::format("{} cannot express {}", framework, what), help, {}};
-  errors.push_back(placed ? placed(key, std::move(error)) : std::move(error));
+const char* Handover::key_of_dropout() const {
+  return training().dropout ? "job.training.dropout" : "model.dropout";
 }
 
-void Handover::note(bool differs, const std::string& what, const std::string& help) {
+base::Diagnostic Handover::at(const std::string& key, base::Severity severity, const char* code, std::string message,
+                              const std::string& help) const {
+  base::Diagnostic found{severity, code, {path, 1, 1, 1}, std::move(message), help, {}};
+  return placed ? placed(key, std::move(found)) : found;
+}
+
+void Handover::needs(const char* key, bool can, const std::string& what, const std::string& help) {
+  if (can) return;
+  errors.push_back(at(key, base::Severity::error, "E0631", fmt::format("{} cannot express {}", framework, what), help));
+}
+
+void Handover::needs(std::initializer_list<Ability> parts, const std::string& help) {
+  const char* key = nullptr;
+  std::vector<std::string> lacking;
+  for (const Ability& part : parts) {
+    if (part.can) continue;
+    if (key == nullptr) key = part.key;
+    lacking.emplace_back(part.what);
+  }
+  if (key != nullptr) needs(key, false, fmt::format("{}", fmt::join(lacking, ", ")), help);
+}
+
+void Handover::note(const std::string& key, bool differs, const std::string& what, const std::string& help) {
   if (!differs) return;
-  warnings.push_back({base::Severity::warning, "E0632", {path, 1, 1, 1}, framework + (": " + what), help, {}});
+  warnings.push_back(at(key, base::Severity::warning, "E0632", framework + (": " + what), help));
 }
 
 void Handover::check_common(std::string_view optimizer) {
@@ -42,7 +63,7 @@ void Handover::check_common(std::string_view optimizer) {
         "leave `training: {lora}` out, and set it in the framework itself");
   needs("plan.staleness", !s.states.has_server(), "a parameter server", "leave `staleness` out");
   for (const auto& [key, value] : plan::unwritten_words(table, file, plan))
-    note(true, fmt::format("`software: {{{}: {}}}` is not among these settings", key, value),
+    note("job.software." + key, true, fmt::format("`software: {{{}: {}}}` is not among these settings", key, value),
          "set it there by hand, if it is not the default");
   needs("plan.schedule", !s.stages.asynchronous() && !s.stages.splits_backward(),
         fmt::format("the order {}", plan::name_of(s.stages.order)), "`schedule: 1f1b`");
@@ -55,7 +76,8 @@ void Handover::check_common(std::string_view optimizer) {
         "encoded activations", "`compression: {activations: none}`");
   needs("plan.compression.gradients", !s.low_rank() && !s.exchanges_by_node(), "this compression of gradients",
         "`compression: {gradients: none}`, or bf16 without groups");
-  note(!training().initial_weights.empty(), "the run begins with the framework's own initial weights",
+  note("job.training.initial_weights", !training().initial_weights.empty(),
+       "the run begins with the framework's own initial weights",
        "convert `initial_weights` with the framework's tools");
   const bool looks_ahead = plan::traits_of(training().optimizer.kind).keys.nesterov && training().optimizer.nesterov;
   needs("job.training.optimizer.name", !optimizer.empty() && !looks_ahead,

@@ -16,7 +16,7 @@ enum class Framework { megatron, deepspeed, torchtitan };
 
 struct Settings {
   std::string text;            ///< a bash script that starts torchrun; a JSON object; TOML
-  base::Diagnostics warnings;  ///< E0632: what the framework does differently or leaves to the user's code
+  base::Diagnostics warnings;  ///< E0632: what the framework does otherwise or leaves to the user's code, at its key
 };
 
 /// A finding, placed at the line of a key ("plan.schedule") of the plan file.

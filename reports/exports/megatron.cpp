@@ -60,12 +60,14 @@ void check_experts(Handover& h) {
   const models::Experts& e = h.model().experts;
   if (!e.any()) return;
   const bool one = e.chosen == 1, sigmoid = e.scores == Scores::sigmoid;
-  h.needs("model.experts", !e.router_bias && !e.expert_bias, "biases of routers and experts",
+  h.needs({{"model.experts.router_bias", !e.router_bias, "biases of routers"},
+           {"model.experts.expert_bias", !e.expert_bias, "biases of experts"}},
           "experts without biases, or gpt-oss's own recipe");
-  h.needs("model.experts.scores",
-          e.scores != Scores::sparse_mixer && e.scores != Scores::sqrt_softplus && e.hashed == 0 && e.limit == 0,
-          "routers that draw their experts, score them by roots of softplus or choose them by ids, and limited experts",
-          "`scores: softmax_chosen`");
+  h.needs({{"model.experts.scores", e.scores != Scores::sparse_mixer, "routers that draw their experts"},
+           {"model.experts.scores", e.scores != Scores::sqrt_softplus, "routers that score by roots of softplus"},
+           {"model.experts.hashed", e.hashed == 0, "routers that choose by ids"},
+           {"model.experts.limit", e.limit == 0, "limited experts"}},
+          "`scores: softmax_chosen`, without `hashed` and `limit`");
   h.needs("model.experts.narrow", e.narrow == 0, "experts that work on narrower copies of tokens", "`narrow: 0`");
   h.needs("plan.tokens", !h.spec().tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
   h.needs("model.experts.normalised", !sigmoid || e.normalised || one,
@@ -73,11 +75,12 @@ void check_experts(Handover& h) {
   h.needs("model.experts.normalised", !one || (!e.normalised && e.scores != Scores::softmax_chosen),
           "a weight of 1 for a token's one expert", "`normalised: false`");
   // There, a group's score is the sum of its best experts, as many as a token takes from each group.
-  h.note(e.groups > 1 && e.chosen / e.groups_chosen != (e.groups_by_two ? 2 : 1),
+  h.note("model.experts.groups", e.groups > 1 && e.chosen / e.groups_chosen != (e.groups_by_two ? 2 : 1),
          "it chooses groups of experts by other sums");
-  h.note(e.aux_coefficient > 0 && e.layers_of(h.model().layers) > 1,
+  h.note("model.experts.aux_coefficient", e.aux_coefficient > 0 && e.layers_of(h.model().layers) > 1,
          "its balancing loss covers each layer separately, ours all layers together");
-  h.note(e.capacity_factor > 0, "its capacity limits a micro-batch's tokens, by weight; ours a sequence's, by order");
+  h.note("model.experts.capacity_factor", e.capacity_factor > 0,
+         "its capacity limits a micro-batch's tokens, by weight; ours a sequence's, by order");
 }
 
 /// Megatron-Core's rotary_pos_embedding.py has Llama 3.1's numbers, except the factor.
@@ -111,56 +114,82 @@ void check_rope_scaling(Handover& h) {
   }
 }
 
-void check_model(Handover& h) {
+const char* const kExported = "GPTs, Llamas, Qwens and Nemotrons can be exported";
+
+/// What blocks compute beside attention.
+void check_blocks(Handover& h) {
   const models::Model& m = h.model();
-  const models::Dropout dropout = h.dropout();
-  h.needs("model.causal", m.causal && m.pre_norm && !m.next_sentence, "BERT (its trainer has left the main branch)",
+  const models::Activation a = m.activation;
+  h.needs({{"model.causal", m.causal, "BERT (its trainer has left the main branch)"},
+           {"model.pre_norm", m.pre_norm, "norms behind what is added"},
+           {"model.next_sentence", !m.next_sentence, "predictions of the next sentence"}},
           "GPTs and Llamas can be exported");
-  h.needs("model.activation", m.activation != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
-  h.needs("model.activation", m.activation != models::Activation::clamped_swiglu, "a clamped SwiGLU",
-          "swiglu, or gelu");
-  h.needs("model.activation", m.activation != models::Activation::geglu, "a gate with GELU", "swiglu, or gelu");
-  h.needs("model.parallel", !m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
-          "attention parallel to the MLP, norms of outputs or embeddings, and scaled embeddings",
-          "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs("model.activation", m.activation != models::Activation::xielu, "xIELU", "another activation");
-  h.needs("model.embedding_scale", m.embedding_scale == 1 && m.residual_scale == 1 && m.logit_scale == 1,
-          "scales of embeddings, of what is added to the residual, or of logits",
-          "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs("model.attention_bias",
-          m.attention_bias && !m.out_bias && !m.head_bias && !m.joint_qk_norm && !m.late_qk_norm,
-          "biases of the MLP, of attention's last product or of the head alone, and norms over all heads of q and k or "
-          "after their rotation",
-          "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs("model.positions",
-          m.positions != models::Positions::alibi && m.position_offset == 0 && m.window == 0 && m.query_scale == 0 &&
-              m.attention_cap == 0 && m.logit_cap == 0,
-          "ALiBi, position offsets, windows, caps, or attention scales of its own",
-          "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs("model.norm_weight", m.norm_weight && (m.normalisation == models::Normalisation::rms_norm || m.norm_bias),
-          "norms without weights, or LayerNorms without biases", "RMSNorm, or LayerNorms with biases, with weights");
-  h.needs("model.indexer", !m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
-  h.needs("model.attention_gate", !m.attention_gate && !m.head_gate && m.window_heads == 0,
-          "a gate of attention's output, and layers with a number of heads of their own",
-          "models without `attention_gate`, `head_gate` and `window_heads`");
+  h.needs("model.activation", a != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
+  h.needs("model.activation", a != models::Activation::clamped_swiglu, "a clamped SwiGLU", "swiglu, or gelu");
+  h.needs("model.activation", a != models::Activation::geglu, "a gate with GELU", "swiglu, or gelu");
+  h.needs("model.activation", a != models::Activation::xielu, "xIELU", "another activation");
+  h.needs({{"model.parallel", !m.parallel, "attention parallel to the MLP"},
+           {"model.output_norm", !m.output_norm, "norms of outputs"},
+           {"model.embedding_norm", !m.embedding_norm, "norms of embeddings"},
+           {"model.scaled_embedding", !m.scaled_embedding, "embeddings scaled by their width"},
+           {"model.embedding_scale", m.embedding_scale == 1, "scales of embeddings"},
+           {"model.residual_scale", m.residual_scale == 1, "scales of what is added to the residual"},
+           {"model.logit_scale", m.logit_scale == 1, "scales of logits"},
+           {"model.attention_bias", m.attention_bias, "biases of the MLP alone"},
+           {"model.out_bias", !m.out_bias, "biases of attention's last product alone"},
+           {"model.head_bias", !m.head_bias, "biases of the head"},
+           {"model.joint_qk_norm", !m.joint_qk_norm, "norms over all heads of q and k"},
+           {"model.late_qk_norm", !m.late_qk_norm, "norms of q and k behind their rotation"}},
+          kExported);
+  const bool biases = m.normalisation == models::Normalisation::rms_norm || m.norm_bias;
+  h.needs({{"model.norm_weight", m.norm_weight, "norms without weights"},
+           {"model.norm_bias", biases, "LayerNorms without biases"}},
+          "RMSNorm, or LayerNorms with biases, with weights");
   h.needs("model.normed_skip", !m.normed_skip, "additions to what norms make", "models without `normed_skip`");
   h.needs("model.pattern", m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
-  h.needs("model.score_factor", m.score_factor == 1 && m.gate_scale == 1 && m.mlp_scale == 1,
-          "scales of scores and of MLPs", "models without `score_factor`, `gate_scale` and `mlp_scale`");
-  h.needs("model.value_dim", m.value_dim == 0 && m.window_kv_heads == 0 && m.value_scale == 1 && m.full_layers.empty(),
-          "values of a width or a scale of their own, or windows by a list of layers",
-          "models without `value_dim`, `value_scale`, `window_kv_heads` and `full_layers`");
-  h.needs("model.window_head_dim",
-          m.window_head_dim == 0 && !m.value_norm && !m.layer_inputs.any() && !m.shared_keys.any() &&
-              !m.streams.any() && !m.experts.beside,
-          "heads of two widths, norms of values, inputs of each layer, keys of other layers, or experts beside an MLP",
-          "models without `window_head_dim`, `value_norm`, `layer_inputs`, `shared_keys` and `experts: {beside}`");
+  h.needs({{"model.gate_scale", m.gate_scale == 1, "scales of gates"},
+           {"model.mlp_scale", m.mlp_scale == 1, "scales of MLPs"},
+           {"model.layer_inputs", !m.layer_inputs.any(), "inputs of each layer"},
+           {"model.streams", !m.streams.any(), "several residual streams"},
+           {"model.experts.beside", !m.experts.beside, "experts beside an MLP"}},
+          kExported);
+}
+
+/// What attention does.
+void check_attention(Handover& h) {
+  const models::Model& m = h.model();
+  h.needs({{"model.positions", m.positions != models::Positions::alibi, "ALiBi"},
+           {"model.position_offset", m.position_offset == 0, "position offsets"},
+           {"model.window", m.window == 0, "windows"},
+           {"model.query_scale", m.query_scale == 0, "scales of queries of its own"},
+           {"model.attention_cap", m.attention_cap == 0, "caps of scores"},
+           {"model.logit_cap", m.logit_cap == 0, "caps of logits"},
+           {"model.score_factor", m.score_factor == 1, "scales of scores"}},
+          kExported);
+  h.needs("model.indexer", !m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
+  h.needs({{"model.attention_gate", !m.attention_gate, "a gate of attention's output"},
+           {"model.head_gate", !m.head_gate, "a gate of each head"},
+           {"model.window_heads", m.window_heads == 0, "layers with a number of heads of their own"},
+           {"model.value_dim", m.value_dim == 0, "values of a width of their own"},
+           {"model.window_kv_heads", m.window_kv_heads == 0, "windows with a number of heads of their own"},
+           {"model.value_scale", m.value_scale == 1, "scales of values"},
+           {"model.full_layers", m.full_layers.empty(), "windows by a list of layers"},
+           {"model.window_head_dim", m.window_head_dim == 0, "heads of two widths"},
+           {"model.value_norm", !m.value_norm, "norms of values"},
+           {"model.shared_keys", !m.shared_keys.any(), "keys of other layers"}},
+          "models without these");
   h.needs("model.attention_sinks", !m.attention_sinks, "learned attention logits beside the scores",
           "models without `attention_sinks`");
-  h.note(
-      dropout.embedding != dropout.residual,
-      fmt::format("--hidden-dropout applies to embeddings and residuals alike; {} is for residuals", dropout.residual));
   if (m.positions == models::Positions::rope) check_rope_scaling(h);
+}
+
+void check_model(Handover& h) {
+  const models::Dropout dropout = h.dropout();
+  check_blocks(h);
+  check_attention(h);
+  h.note(
+      h.key_of_dropout(), dropout.embedding != dropout.residual,
+      fmt::format("--hidden-dropout applies to embeddings and residuals alike; {} is for residuals", dropout.residual));
   check_experts(h);
 }
 
@@ -168,11 +197,11 @@ void check_split(Handover& h) {
   const plan::PlanSpec& s = h.spec();
   h.needs("plan.schedule", s.mesh.pipeline == 1 || s.stages.order != Order::gpipe, "GPipe's order",
           "`schedule: 1f1b`, which holds fewer activations");
-  h.note(is_fsdp(s) && s.mesh.pipeline > 1,
+  h.note("plan.zero_stage", is_fsdp(s) && s.mesh.pipeline > 1,
          "ZeRO 2 and 3 mean Megatron-FSDP, which gathers and reduces in its own way in each pass of a pipeline",
          "Megatron-LM's users combine pipelines with ZeRO 1");
   const bool bf16 = s.compresses() && s.compression.gradients == plan::GradientCompression::bf16;
-  h.note(bf16, "--grad-reduce-in-bf16 also sums in bf16, while the plan sums in fp32");
+  h.note("plan.compression.gradients", bf16, "--grad-reduce-in-bf16 also sums in bf16, while the plan sums in fp32");
   h.needs("plan.compression.gradients", !s.compresses() || bf16 || s.low_rank() || s.exchanges_by_node(),
           "gradients that travel in fp16", "`compression: {gradients: bf16}`");
 }
@@ -181,10 +210,11 @@ void check_memory(Handover& h) {
   const plan::PlanSpec& s = h.spec();
   const bool full = s.recomputation.what == plan::Recompute::full, some = s.recomputation.layers.has_value();
   const plan::Modules modules = s.recompute_of(0).modules;
-  h.note(full && some && s.stages.virtual_stages > 1, "--recompute-num-layers counts the layers of each virtual stage",
-         "check its number by hand");
-  h.note(!full && !modules.empty() && some, "selective recomputation applies to all layers");
-  h.note(!full && modules.has(plan::Module::activations), "moe_act recomputes the activations of routed experts alone");
+  h.note("plan.recompute_layers", full && some && s.stages.virtual_stages > 1,
+         "--recompute-num-layers counts the layers of each virtual stage", "check its number by hand");
+  h.note("plan.recompute_layers", !full && !modules.empty() && some, "selective recomputation applies to all layers");
+  h.note("plan.recompute_modules", !full && modules.has(plan::Module::activations),
+         "moe_act recomputes the activations of routed experts alone");
   h.needs("plan.offload.activations", s.offload.activations == Space::device,
           "offloaded activations of blocks, as the plan moves them",
           "`offload: {activations: device}`, or try --fine-grained-activation-offloading by hand");
@@ -192,7 +222,8 @@ void check_memory(Handover& h) {
           "`offload: {parameters: device}`");
   h.needs("plan.offload.optimizer", s.offload.optimizer != Space::nvme, "optimizer states on drives",
           "`offload: {optimizer: host}`");
-  h.note(s.numerics.precision == DType::fp16 && h.training().loss_scaling.factor != 2,
+  h.note("job.training.loss_scaling.factor",
+         s.numerics.precision == DType::fp16 && h.training().loss_scaling.factor != 2,
          "loss scales change by a factor of 2");
 }
 

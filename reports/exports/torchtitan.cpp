@@ -40,24 +40,28 @@ void check_titan_split(Handover& h) {
           "experts over another number of ranks than 1 or the tensor group", "`expert_tensor: 1`");
   h.needs("plan.tokens", !s.tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
   h.needs("plan.compression.gradients", !s.compresses(), "gradients in fewer bits", "`compression: {gradients: none}`");
-  h.note(s.mesh.pipeline > 1, "a pipeline needs as many micro-batches in training.local_batch_size as it has stages");
-  h.note(stage == 0 && s.mesh.replicas() > 1 && !s.states.overlap_gradients,
+  h.note("plan.pipeline", s.mesh.pipeline > 1,
+         "a pipeline needs as many micro-batches in training.local_batch_size as it has stages");
+  h.note("plan.overlap_gradients", stage == 0 && s.mesh.replicas() > 1 && !s.states.overlap_gradients,
          "its DDP reduces gradients during backward, the plan after it");
-  h.note(s.mesh.context > 1, "its context parallelism gathers keys and values, the plan passes them round a ring");
+  h.note("plan.context", s.mesh.context > 1,
+         "its context parallelism gathers keys and values, the plan passes them round a ring");
 }
 
 void check_titan_memory(Handover& h) {
   const plan::PlanSpec& s = h.spec();
-  h.needs("plan.recompute", !s.recomputation.layers && !s.recomputation.partition_checkpoints,
-          "recomputation of some layers, or partitioned checkpoints", "`recompute: full` or selective of all layers");
+  h.needs({{"plan.recompute_layers", !s.recomputation.layers, "recomputation of some layers"},
+           {"plan.partition_checkpoints", !s.recomputation.partition_checkpoints, "partitioned checkpoints"}},
+          "`recompute: full` or selective of all layers");
   h.needs("plan.recompute_modules",
           s.recomputation.what != plan::Recompute::selective || s.recomputation.modules.empty(),
           "recomputation of single modules", "`recompute: selective` without modules, which is by operator");
   h.needs("plan.flash", s.numerics.flash, "attention with its whole score matrix", "`flash: true`");
   h.needs("plan.offload.activations", s.offload.activations == Space::device, "offloaded activations",
           "`offload: {activations: device}`");
-  h.needs("plan.offload.optimizer", s.offload.optimizer != Space::nvme && s.offload.parameters != Space::nvme,
-          "states on drives", "`offload: {optimizer: host, parameters: host}`");
+  h.needs({{"plan.offload.optimizer", s.offload.optimizer != Space::nvme, "optimizer states on drives"},
+           {"plan.offload.parameters", s.offload.parameters != Space::nvme, "parameters on drives"}},
+          "`offload: {optimizer: host, parameters: host}`");
   h.needs("plan.offload.optimizer", s.offload.optimizer == s.offload.parameters,
           "parameters and optimizer in different memories",
           "`offload: {optimizer: host, parameters: host}`, or neither");
@@ -70,8 +74,10 @@ void check_titan_training(Handover& h) {
           "this precision", "`precision: bf16`, fp8 or fp32");
   h.needs("job.training.learning_rate_schedule.decay", t.schedule.decay != plan::Decay::inverse_square_root,
           "a decay by the inverse square root", "linear, cosine, wsd or none");
-  h.note(!t.clip_norm, "it always clips, at a norm of 1 unless training.max_norm says otherwise");
-  h.note(h.spec().numerics.vocab_multiple != 1 && h.model().vocab % h.spec().numerics.vocab_multiple != 0,
+  h.note("job.training.clip_norm", !t.clip_norm,
+         "it always clips, at a norm of 1 unless training.max_norm says otherwise");
+  h.note("plan.vocab_multiple",
+         h.spec().numerics.vocab_multiple != 1 && h.model().vocab % h.spec().numerics.vocab_multiple != 0,
          "it does not pad the vocabulary");
   h.needs("job.training.dropout", !h.dropout().any(), "dropout", "`dropout: 0`");
 }

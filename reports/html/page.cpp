@@ -58,15 +58,30 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-std::string prose(std::string_view text) {
+namespace {
+
+/// Text with what stands between backticks as code; the rest is shown as `plain` makes it.
+template <class Plain>
+std::string with_code(std::string_view text, const Plain& plain) {
   std::string out;
   for (;;) {
     const std::size_t open = text.find('`');
     const std::size_t close = open == text.npos ? text.npos : text.find('`', open + 1);
-    if (close == text.npos) return out + escaped(text);
-    out += escaped(text.substr(0, open)) + "<code>" + escaped(text.substr(open + 1, close - open - 1)) + "</code>";
+    if (close == text.npos) return out + escaped(plain(text));
+    out +=
+        escaped(plain(text.substr(0, open))) + "<code>" + escaped(text.substr(open + 1, close - open - 1)) + "</code>";
     text.remove_prefix(close + 1);
   }
+}
+
+}  // namespace
+
+std::string marked(std::string_view text) {
+  return with_code(text, [](std::string_view part) { return part; });
+}
+
+std::string prose(std::string_view text) {
+  return with_code(text, [](std::string_view part) { return unbroken(part); });
 }
 
 std::string embedded(std::string_view text) {
@@ -85,7 +100,7 @@ std::string embedded(std::string_view text) {
 std::string tile(const std::string& name, const std::string& value, const std::string& note) {
   return fmt::format(
       "<li><span class=\"name\">{}</span><span class=\"value\">{}</span><span class=\"note\">{}</span></li>\n",
-      escaped(name), escaped(value), escaped(note));
+      escaped(name), escaped(value), escaped(unbroken(note)));
 }
 
 namespace {
@@ -129,7 +144,7 @@ std::string table_with_pins(const Table& table, int pins) {
       } else if (broken && i + 1 == row.size()) {
         out += fmt::format("<td><span class=\"w\">{}</span></td>", prose(row[i]));
       } else {
-        out += fmt::format("<td{}>{}</td>", class_of(align), prose(row[i]));
+        out += fmt::format("<td{}>{}</td>", class_of(align), marked(row[i]));
       }
     }
     out += "</tr>\n";

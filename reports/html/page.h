@@ -10,7 +10,9 @@ namespace orrery::reports::html {
 
 /// Text for an element or a quoted attribute.
 [[nodiscard]] std::string escaped(std::string_view text);
-/// Sentences for an element: escaped, and what stands between backticks as code.
+/// Text for an element: escaped, and what stands between backticks as code.
+[[nodiscard]] std::string marked(std::string_view text);
+/// The same of sentences, in which numbers are kept beside their units.
 [[nodiscard]] std::string prose(std::string_view text);
 /// JSON that is safe inside a <script> element: no "<".
 [[nodiscard]] std::string embedded(std::string_view text);

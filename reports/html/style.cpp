@@ -100,8 +100,15 @@ td.b span { display: block; height: 9px; margin-top: 5px; background: var(--back
 p.note { color: var(--muted); font-size: 13px; margin: 6px 0 0; overflow-wrap: anywhere; }
 .prov td { overflow-wrap: anywhere; white-space: normal; min-width: min(16ch, 40vw); }
 footer { color: var(--muted); font-size: 13px; }
-@media (max-width: 640px) { main { padding: 20px 10px; } section, figure { padding: 16px 14px; }
-h1 { font-size: 24px; } }
+@media (max-width: 640px) {
+  main { padding: 20px 10px; } section, figure { padding: 16px 14px; } h1 { font-size: 24px; }
+  th, td { padding-right: 10px; }
+  /* Sources are long: each row becomes lines below each other. */
+  .prov thead { display: none; } .prov table, .prov tr, .prov td { display: block; min-width: 0; }
+  .prov td { border: 0; padding: 1px 0; text-align: left; color: var(--muted); } .prov td:empty { display: none; }
+  .prov td:first-child { padding-top: 8px; font-weight: 600; color: var(--ink); }
+  .prov td:last-child { padding-bottom: 8px; border-bottom: 1px solid var(--line); }
+}
 @media print {
   :root { --page: #fff; } body { font-size: 12px; } main { max-width: none; padding: 0; }
   section, figure { break-inside: avoid; border: 0; padding: 8px 0; } summary { display: none; }

@@ -64,6 +64,9 @@ std::string tokens_of(const plan::Tokens& t) {
 
 /// Added to the rank of a column that says the same of all plans: it goes first, into the line below the table.
 constexpr int kCommon = 100;
+/// The rank of a column without which two rows would look equal: it goes after every figure but step and memory.
+constexpr int kTellsApart = 1;
+constexpr std::size_t kLongestValue = 24;  // columns of a list or a placement
 
 /// A plan with the figures that its heading allows.
 struct Shown {
@@ -79,6 +82,7 @@ struct PlanColumn {
   Align align;
   std::function<std::string(const Shown&)> cell;
   std::function<bool(const Shown&)> worth;  ///< shown if true for any plan
+  std::size_t limit = 0;                    ///< Column::limit
 };
 
 /// Columns that say what a plan is. What tells plans apart, and whether one fits, stays longest in a narrow terminal.
@@ -143,7 +147,7 @@ std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
       {"4 of 5 runs", 9, Align::right,
        [](S s) { return s.figures.step_time_s ? interval_text(*s.figures.step_time_s) : kNothing; },
        [](S s) { return s.figures.step_time_s.has_value(); }},
-      {fmt::format("{}/s/{}", clicks ? "samples" : "tok", each_of(heading.device)), 4, Align::right,
+      {fmt::format("{}/s/{}", clicks ? "samples" : "tok", clusters::word_for(heading.kind)), 4, Align::right,
        [](S s) { return number(s.figures.tokens_per_s_per_device); },
        [](S s) { return s.figures.tokens_per_s_per_device > 0; }},
       {"TFLOP/s", 11, Align::right, [](S s) { return estimate_text(s.figures.flops_per_s_per_device / 1e12); },
@@ -163,6 +167,63 @@ std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
        [](S s) { return estimate_text(s.figures.usd_per_million_tokens); },
        [](S s) { return s.figures.usd_per_million_tokens > 0; }},
   };
+}
+
+/// Shown plans in sets, each of those that look the same in the columns put so far.
+class LookAlikes {
+ public:
+  explicit LookAlikes(const std::vector<Shown>& plans) : plans_(&plans), looks_(plans.size()) {}
+
+  /// Adds a column; whether it tells plans apart that looked the same without it.
+  template <class Cell>
+  bool put(const Cell& cell) {
+    const std::size_t before = sets();
+    std::vector<std::string> looks = looks_;
+    for (std::size_t i = 0; i < looks.size(); ++i) looks[i] += cell((*plans_)[i]) + '\n';
+    looks_.swap(looks);
+    const bool tells = sets() > before;
+    if (!tells) looks_.swap(looks);
+    return tells;
+  }
+  [[nodiscard]] bool all_apart() const { return sets() == looks_.size(); }
+
+ private:
+  [[nodiscard]] std::size_t sets() const { return std::set<std::string>(looks_.begin(), looks_.end()).size(); }
+  const std::vector<Shown>* plans_;
+  std::vector<std::string> looks_;  ///< cells of the columns that told some apart
+};
+
+/// Columns for fields that have none of their own, where nothing else tells two plans apart.
+std::vector<PlanColumn> columns_of_fields(LookAlikes& alike) {
+  std::vector<PlanColumn> out;
+  plan::for_each_field(plan::kFields, [&](const auto& field) {
+    if (alike.all_apart()) return;
+    const auto cell = [field](const Shown& s) { return plan::value_text(field, field.of(s.p.spec)); };
+    if (alike.put(cell))
+      out.push_back({field.key, kTellsApart, Align::left, cell, [](const Shown&) { return true; }, kLongestValue});
+  });
+  return out;
+}
+
+/// In which order columns go, by what they say of these plans: first those that say the same of all, last those
+/// without which two would look equal.
+void rank_columns(std::vector<PlanColumn>& splits, std::vector<PlanColumn>& figures, const std::vector<Shown>& shown) {
+  if (shown.size() < 2) return;
+  const auto common = [&](const PlanColumn& column) {
+    return std::none_of(shown.begin(), shown.end(),
+                        [&](const Shown& one) { return column.cell(one) != column.cell(shown.front()); });
+  };
+  std::vector<std::size_t> order(splits.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return splits[a].drop < splits[b].drop; });
+  LookAlikes alike(shown);
+  for (const std::size_t i : order)
+    if (alike.put(splits[i].cell)) splits[i].drop = std::min(splits[i].drop, kTellsApart);
+  for (PlanColumn& column : splits)
+    if (common(column)) column.drop += kCommon;
+  for (PlanColumn& column : figures)
+    if (column.drop > 0 && common(column)) column.drop += kCommon;
+  for (PlanColumn& more : columns_of_fields(alike)) splits.push_back(std::move(more));
 }
 
 /// Fields in which plans of one family may differ.
@@ -247,15 +308,6 @@ std::string line_of_heading(const std::string& line, const TableStyle& style) {
 
 }  // namespace
 
-std::string each_of(const std::string& device) {
-  constexpr std::pair<std::string_view, const char*> kWords[] = {
-      {"CPU", "rank"}, {"TPU", "chip"}, {"Trainium", "chip"}, {"Gaudi", "chip"}};
-  for (const auto& [begins, word] : kWords)
-    if (device.starts_with(begins)) return word;
-  if (device.ends_with(" core")) return "rank";  // as `orrery probe` calls one of a machine's
-  return "GPU";
-}
-
 std::string heading_text(const PlanHeading& h, const TableStyle& style) {
   std::string model = fmt::format("{}: {} parameters", h.model, base::human_count(h.parameters));
   if (h.parameters_active < h.parameters && !h.samples)
@@ -324,13 +376,9 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
   std::vector<PlanColumn> columns = {{"devices", 0, Align::right,
                                       [](const Shown& s) { return whole_number(s.p.spec.mesh.ranks()); },
                                       [=](const Shown& s) { return s.p.spec.mesh.ranks() != first; }}};
-  std::vector<PlanColumn> splits = columns_of_splits();
-  for (PlanColumn& column : splits) {
-    const auto differs = [&](const Shown& one) { return column.cell(one) != column.cell(shown.front()); };
-    if (column.drop > 0 && shown.size() > 1 && std::none_of(shown.begin(), shown.end(), differs))
-      column.drop += kCommon;
-  }
-  for (auto& more : {splits, columns_of_figures(heading)}) columns.insert(columns.end(), more.begin(), more.end());
+  std::vector<PlanColumn> splits = columns_of_splits(), figures = columns_of_figures(heading);
+  rank_columns(splits, figures, shown);
+  for (auto& more : {splits, figures}) columns.insert(columns.end(), more.begin(), more.end());
   const Evidence* of_first = shown.empty() ? nullptr : shown.front().evidence;
   columns.push_back({"by", 5, Align::left, [](const Shown& s) { return s.evidence->stack; },
                      [=](const Shown& s) { return s.evidence != of_first; }});
@@ -339,7 +387,8 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
   Table table;
   table.title = "Plans, best first";
   table.columns.push_back({"#", Align::right});
-  for (const PlanColumn& column : columns) table.columns.push_back({column.head, column.align, 0, column.drop});
+  for (const PlanColumn& column : columns)
+    table.columns.push_back({column.head, column.align, column.limit, column.drop});
   for (const Shown& one : shown) {
     auto& row = table.rows.emplace_back();
     row.push_back(whole_number(static_cast<std::int64_t>(table.rows.size())));

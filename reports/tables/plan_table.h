@@ -8,15 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "clusters/cluster.h"
 #include "cost/parameters/intervals.h"
 #include "cost/results.h"
 #include "reports/tables/table.h"
 
 namespace orrery::reports {
-
-/// What one of these devices is called where a rate is of each: "GPU", of a CPU's cores "rank", of TPUs, Trainium and
-/// the like "chip".
-[[nodiscard]] std::string each_of(const std::string& device);
 
 /// A split in the field's letters, for a narrow column: "DP32 TP4 PP8 VP2 MBS1 ZeRO1". Degrees of one are left out,
 /// and what else a plan decides.
@@ -35,6 +32,7 @@ struct PlanHeading {
   double parameters = 0, parameters_active = 0;
   double parameters_trained = 0;  ///< all, or adapters
   std::string cluster, device;
+  clusters::DeviceKind kind = clusters::DeviceKind::gpu;
   int devices = 0, nodes = 0, devices_per_node = 0;
   double memory_bytes = 0;  ///< of a device
   double peak_flops = 0;    ///< of a device, FLOP/s at the precision; 0: unknown

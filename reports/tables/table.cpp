@@ -322,6 +322,21 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
   return out;
 }
 
+std::string unbroken(std::string_view text) {
+  constexpr std::string_view kBlank = "\u00a0", kDash = "–", kJoiner = "\u2060";
+  std::string out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = end_of_word(text, at);
+    for (const char c : text.substr(at, end - at)) c == ' ' ? out += kBlank : out += c;
+    if (end < text.size()) out += ' ';
+    at = end + 1;
+  }
+  const auto digit = [&](std::size_t i) { return i < out.size() && out[i] >= '0' && out[i] <= '9'; };
+  for (std::size_t at = out.find(kDash); at != out.npos; at = out.find(kDash, at + kDash.size()))
+    if (at > 0 && digit(at - 1) && digit(at + kDash.size())) out.insert(at + kDash.size(), kJoiner);
+  return out;
+}
+
 std::string text_of(const Table& table, const TableStyle& style) {
   const auto shown = [&](const std::string& text) { return style.unicode ? text : to_ascii(text); };
   Layout laid{table.columns, {{}}, {}};

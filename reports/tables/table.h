@@ -37,6 +37,8 @@ struct Table {
 /// Breaks text at blanks, but not between a number and its unit, into lines of at most `width` columns (0: one line);
 /// later lines begin with `indent` blanks. Sequences that set a colour take no columns.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
+/// The same text with blanks and dashes that no line breaks at, where a number stands before its unit or in a range.
+[[nodiscard]] std::string unbroken(std::string_view text);
 /// Title, head, rule, rows, notes; every line ends in a newline, none in blanks. Where a terminal is too narrow,
 /// bars are left out, then columns that may be, named below with what they say if all rows say the same; then texts go
 /// over several lines, and in the end the last columns are left out. No figure is ever broken.

@@ -35,7 +35,7 @@ Variation variation_on(const Question& q, std::string change, plan::PlanSpec spe
   const bool several_nodes = cluster->size() > cluster->devices_per_node;
   const auto spread =
       cost::spread_of(q.intervals, pricing.stack(), several_nodes, cost::setting_of(*cluster, *q.model));
-  if (spread && cluster->device().kind == clusters::DeviceKind::gpu)
+  if (spread && cluster->device().kind != clusters::DeviceKind::cpu)
     out.fits_probability = cost::fits_probability(out.prediction->memory_peak_bytes,
                                                   out.prediction->memory_capacity_bytes, spread->memory);
   out.least_probability = q.job.fits_probability;

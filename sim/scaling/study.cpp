@@ -188,6 +188,7 @@ cost::ScalingSeries described(const StudyJob& job, std::size_t place, cost::Scal
   out.model = job.model->name;
   out.cluster = job.cluster->name;
   out.device = job.cluster->device().name;
+  out.kind = job.cluster->device().kind;
   out.precision = models::name_of(job.job.precision);
   out.parameters = static_cast<double>(models::parameters(*job.model));
   out.memory_bytes = job.cluster->device().memory.value;

@@ -43,7 +43,7 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
   using plan::Space;
   const plan::Bounds& b = job.bounds;
   if (!b.offload.activations.empty() || !b.offload.optimizer.empty() || !b.offload.parameters.empty()) return {};
-  const bool gpu = cluster->device().kind == clusters::DeviceKind::gpu;
+  const bool gpu = cluster->device().kind != clusters::DeviceKind::cpu;
   if (gpu && cluster->host_memory.capacity.value == 0) return {};
   struct Way {
     Space activations, optimizer, parameters;

@@ -9,11 +9,13 @@
 #include <string_view>
 
 #include "base/other_words.h"
+#include "models/synonyms.h"
 
 namespace orrery::sim {
 
 namespace {
 
+/// Those of a model's sizes stand in models/synonyms.h.
 constexpr base::OtherKey kOtherColumns[] = {
     {"", "step_time", "iter_time_s"},
     {"", "step_time_s", "iter_time_s"},
@@ -40,23 +42,6 @@ constexpr base::OtherKey kOtherColumns[] = {
     {"", "num_gpus", "gpus"},
     {"", "n_gpus", "gpus"},
     {"", "world_size", "gpus"},
-    {"", "num_layers", "layers"},
-    {"", "n_layers", "layers"},
-    {"", "n_layer", "layers"},
-    {"", "num_hidden_layers", "layers"},
-    {"", "hidden_size", "hidden"},
-    {"", "d_model", "hidden"},
-    {"", "n_embd", "hidden"},
-    {"", "num_heads", "heads"},
-    {"", "n_heads", "heads"},
-    {"", "n_head", "heads"},
-    {"", "num_attention_heads", "heads"},
-    {"", "num_kv_heads", "kv_heads"},
-    {"", "num_key_value_heads", "kv_heads"},
-    {"", "num_query_groups", "kv_heads"},
-    {"", "ffn_hidden_size", "ffn_hidden"},
-    {"", "intermediate_size", "ffn_hidden"},
-    {"", "vocab_size", "vocab"},
     {"", "seq", "seq_len"},
     {"", "sequence", "seq_len"},
     {"", "seq_length", "seq_len"},
@@ -171,10 +156,9 @@ const std::vector<std::string>& keys_of_rows() {
 void warn_of_key(const std::string& key, const std::vector<std::string>& keys, const base::Location& where, bool any,
                  base::Findings& findings) {
   if (key.empty() || is_among(key, keys_of_rows())) return;
-  std::string ours;
-  for (const base::OtherKey& one : kOtherColumns)
-    for (const std::string& word : base::spellings(one.other))
-      if (word == key) ours = one.ours;
+  std::string ours = base::our_key(key, {}, kOtherColumns);
+  if (ours.empty()) ours = models::our_key(key);
+  if (!is_among(ours, keys_of_rows())) ours.clear();
   const bool there = !ours.empty() && is_among(ours, keys);
   if ((ours.empty() || there) && !any) return;
   std::string help = "docs/formats.md (Rows of measured runs) has the keys; others are left aside";

@@ -95,7 +95,7 @@ models::DType precision_of(const Setup& s, const clusters::Device& device, std::
     if (words.find(word) != std::string::npos) return type;
   constexpr std::int64_t kLastInFp16 = 2023;  // Megatron-LM's and DeepSpeed's scripts of then
   const std::int64_t year = year_of(s);
-  const bool old = (device.kind == clusters::DeviceKind::gpu && device.architecture == clusters::Architecture::volta) ||
+  const bool old = (device.kind != clusters::DeviceKind::cpu && device.architecture == clusters::Architecture::volta) ||
                    (year > 0 && year <= kLastInFp16);
   notes.push_back(old ? "precision fp16" : "precision bf16, in which this device's users train");
   return old ? fp16 : bf16;

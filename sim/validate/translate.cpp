@@ -340,7 +340,7 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
                       std::abs(c.devices_per_node - per_node), c.shape->network.kind != network, std::int64_t{c.nodes});
   };
   for (const clusters::Cluster& c : library_.clusters)
-    if (c.shape && c.device().kind == clusters::DeviceKind::gpu && (!base || rank(c) < rank(*base))) base = &c;
+    if (c.shape && c.device().kind != clusters::DeviceKind::cpu && (!base || rank(c) < rank(*base))) base = &c;
   if (!base || alike(*base).model == 0)
     return fail("V02",
                 fmt::format("no device like '{}' is in the catalogue; describe it in a cluster file (docs/formats.md), "

@@ -17,4 +17,8 @@ if [[ -x $build/bin/orrery-worker ]]; then
   "$orrery" train plan.yaml --run run --steps 1 >/dev/null
   [[ -s run/metrics.jsonl ]] || { echo "no metrics"; exit 1; }
 fi
-echo "an installed tree plans and trains"
+for said in man/man1/orrery.1 bash-completion/completions/orrery zsh/site-functions/_orrery \
+  fish/vendor_completions.d/orrery.fish; do
+  grep -q -- calibrate "moved/share/$said" || { echo "share/$said names no verbs"; exit 1; }
+done
+echo "an installed tree plans and trains, and its man page and completions are there"

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "tests/apps/command.h"
@@ -67,6 +68,28 @@ TEST(Plan, PredictsFp4AndHandsItOverButDoesNotTrainInIt) {
   EXPECT_THAT(refused.err, ::testing::HasSubstr("error[E0669]: products in fp4 are predicted, and not executed"));
   const Ran handed = orrery({"export", plan, "--as", "megatron"});
   EXPECT_THAT(handed.out, ::testing::HasSubstr("--fp4-recipe nvfp4")) << handed.err;
+}
+
+TEST(Export, PointsToTheFamilyForWhatTheModelsFileDoesNotSay) {
+  const Scratch scratch;
+  scratch.file(
+      "small.yaml",
+      "name: small\nfamily: gemma2\nlayers: 2\nhidden: 64\nheads: 4\nkv_heads: 2\nffn_hidden: 128\nvocab: 256\n"
+      "max_sequence: 64\n");
+  const std::string job =
+      scratch.file("job.yaml", "model: ./small.yaml\ncluster: localhost-1\nbatch: 4\nsequence: 32\n");
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", job, "-o", plan}).exit_code, 0);
+  const Ran refused = orrery({"export", plan, "--as", "megatron", "--json"});
+  EXPECT_EQ(refused.exit_code, 3);
+  std::ifstream file(plan);
+  int family = 0;
+  for (std::string line; std::getline(file, line) && line.find("  family: gemma2") == line.npos;) ++family;
+  const nlohmann::json found = refused.envelope().at("diagnostics");
+  ASSERT_EQ(found.size(), 3U) << refused.out;
+  EXPECT_THAT(found[1].at("message").get<std::string>(), HasSubstr("norms of outputs"));
+  EXPECT_THAT(found[2].at("message").get<std::string>(), HasSubstr("windows, caps of scores"));
+  for (const int i : {1, 2}) EXPECT_EQ(found[static_cast<std::size_t>(i)].at("line"), family + 1);
 }
 
 TEST(Plan, TakesThePrecisionThatTheDevicesTrainIn) {

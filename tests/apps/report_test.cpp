@@ -503,6 +503,11 @@ TEST_F(ReportScaling, RefusesWhatCannotBeMeant) {
   EXPECT_EQ(orrery({"report", "--scaling", "-", "-", "-o", page_}).exit_code, 2) << "is one file";
   EXPECT_EQ(report({"-o", "-"}).exit_code, 2) << "no page on standard output";
   EXPECT_EQ(orrery({"report", "--weak", "-o", page_}).exit_code, 2) << "needs --scaling";
+  for (const std::vector<std::string>& of_a_study : {std::vector<std::string>{"--deadline", "30"}, {"--co2", "100"}}) {
+    std::vector<std::string> line = {"report", "examples/tiny-gpt-localhost-2.yaml", "--tokens", "1B", "-o", page_};
+    line.insert(line.end(), of_a_study.begin(), of_a_study.end());
+    EXPECT_THAT(orrery(line).err, HasSubstr(of_a_study.front() + " requires --scaling"));
+  }
   EXPECT_FALSE(std::filesystem::exists(page_));
 }
 

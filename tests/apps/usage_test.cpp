@@ -188,6 +188,12 @@ TEST(Usage, NoVerbAtAllIsAUsageErrorThatShowsTheVerbs) {
   EXPECT_THAT(orrery({"--json"}).err, testing::Not(HasSubstr("Examples:")));
 }
 
+TEST(Usage, AMissingArgumentIsExplained) {
+  EXPECT_THAT(orrery({"schema"}).err,
+              HasSubstr("help: KIND: job, plan, cluster, model or stack; `orrery help schema`"));
+  EXPECT_THAT(orrery({"calibrate", "run"}).err, HasSubstr("help: --output: "));
+}
+
 TEST(Usage, MissingAndOutOfRangeArgumentsAreUsageErrors) {
   EXPECT_EQ(orrery({"plan"}).exit_code, 2);
   EXPECT_EQ(orrery({"plan", "job.yaml", "--top", "0"}).exit_code, 2);

@@ -290,6 +290,34 @@ TEST(Yaml, CutsTheListOfErrors) {
   EXPECT_EQ(found.back().message, "after 20 errors the rest of the file is not reported");
 }
 
+TEST(Yaml, CutsTheListOfWarningsAndSaysHowManyMoreThereAre) {
+  const auto warned = [](int count) {
+    Diagnostics found;
+    const std::function<int(const Cursor&)> read = [&](const Cursor& root) {
+      for (int i = 0; i < count; ++i) root.warning("W1", "warning " + std::to_string(i));
+      root.ignore();
+      return 0;
+    };
+    EXPECT_TRUE(read_document("a: 1\n", "t.yaml", read, &found));
+    return found;
+  };
+  EXPECT_EQ(warned(20).size(), 20U) << "as many as are shown";
+  EXPECT_EQ(warned(21).back().message, "1 more warning of this file is not shown");
+  const Diagnostics found = warned(45);
+  ASSERT_EQ(found.size(), 21U);
+  EXPECT_EQ(found.back().severity, Severity::note);
+  EXPECT_EQ(found.back().message, "25 more warnings of this file are not shown");
+}
+
+TEST(Yaml, KnowsWhereAKeyStands) {
+  const Document document = Document::parse("plan:\n  data: 4\n", "t.yaml");
+  const Cursor plan = document.root().at("plan");
+  EXPECT_EQ(plan.where().line, 2) << "the value of a map begins at its first key";
+  EXPECT_EQ(plan.where_key(), (Location{"t.yaml", 1, 1, 4}));
+  EXPECT_EQ(plan.at("data").where_key().column, 3);
+  EXPECT_EQ(document.root().where_key(), document.root().where()) << "in no map";
+}
+
 TEST(Yaml, RefusesTextThatIsEmptyOrSteersATerminal) {
   EXPECT_EQ(brief(errors("a: ''\nb: \"\\e[31m\"\nc: \"x\\ny\"\nd: \u202eabc\ne: |\n  x\n  y\nf: a'b`c$(d);\n",
                          [](const Cursor& root) {

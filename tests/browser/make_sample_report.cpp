@@ -1,18 +1,22 @@
-/// Writes a report of the sample records: make_sample_report LIBRARY_FOLDER OUTPUT.html [plan|templates]; `plan`: a
+/// Writes a report of the sample records: make_sample_report LIBRARY_FOLDER OUTPUT [plan|templates|figures]; `plan`: a
 /// plan's page beside another's, with a search and a whole run, in place of runs; `templates`: each template of a chart
-/// with its own sample. For the browser test, and to look at a report while changing it.
+/// with its own sample; `figures`: what the plan's page shows, as JSON. For the browser test, and to look at a report
+/// while changing it.
 #include <fstream>
 #include <iostream>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "reports/html/page.h"
+#include "reports/json.h"
 #include "reports/report.h"
 #include "tests/reports/sample.h"
 
 int main(int argc, char** argv) {
   using namespace orrery;
   if (argc != 3 && argc != 4) {
-    std::cerr << "usage: make_sample_report LIBRARY_FOLDER OUTPUT.html [plan|templates]\n";
+    std::cerr << "usage: make_sample_report LIBRARY_FOLDER OUTPUT [plan|templates|figures]\n";
     return 2;
   }
   reports::ChartLibrary library;
@@ -43,6 +47,11 @@ int main(int argc, char** argv) {
     data.search = sample::search();
     data.search_heading = data.page->heading;
     data.page->trace = "{}";
+    if (std::string(argv[3]) == "figures") {
+      std::ofstream(argv[2]) << nlohmann::json{{"plan", reports::plan_page_json(*data.prediction, *data.page)},
+                                               {"search", reports::plan_json(*data.search)}};
+      return 0;
+    }
   }
   std::ofstream(argv[2], std::ios::binary) << reports::report_html(data, library);
   return 0;

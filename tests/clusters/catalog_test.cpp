@@ -188,6 +188,16 @@ TEST(Catalog, LocalhostRanksAreCoresWithTwoGibibytes) {
   }
 }
 
+TEST(Catalog, SaysWhichDevicesAreGpusAndWhichAreChips) {
+  for (const auto& [name, word] : {std::pair{"hgx-h100", "GPU"},
+                                   {"mi300x", "GPU"},
+                                   {"tpu-v4", "chip"},
+                                   {"aws-trn2", "chip"},
+                                   {"hls-gaudi3", "chip"},
+                                   {"localhost-2", "rank"}})
+    EXPECT_STREQ(word_for(catalog(name).device().kind), word) << name;
+}
+
 TEST(Peak, FallsBackToTheTypeThatTheDeviceComputesIn) {
   const Cluster volta = catalog("dgx-1v"), ampere = catalog("dgx-a100"), local = catalog("localhost-1");
   EXPECT_DOUBLE_EQ(volta.peak("bf16").value, 125e12);

@@ -107,6 +107,12 @@ TEST(Prose, ShowsWhatStandsBetweenBackticksAsCodeAndEscapesAll) {
   EXPECT_EQ(html::prose(""), "");
 }
 
+TEST(Prose, BreaksNoLineBetweenANumberAndItsUnit) {
+  EXPECT_EQ(html::prose("took 674 ms of 17.0 s (4.0 %)."), "took 674\u00a0ms of 17.0\u00a0s (4.0\u00a0%).");
+  EXPECT_EQ(html::prose("15.2–22.2 s, `4 ms` as code"), "15.2–\u206022.2\u00a0s, <code>4 ms</code> as code");
+  EXPECT_EQ(html::prose("two words – and 3 of them "), "two words – and 3 of them ") << "no unit, no range";
+}
+
 TEST(Report, KeepsTheLibraryInsideItsElement) {
   ChartLibrary hostile = library();
   hostile.parts[0] = "var s = '</script><!--';\n//# sourceMappingURL=x.map";

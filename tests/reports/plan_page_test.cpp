@@ -124,7 +124,7 @@ TEST(PlanPage, HasEveryPartOfAPlan) {
        {"From the peak to the step", "Timeline", "Where the step goes", "Memory by stage", "What the step depends on",
         "Roofline by operator", "Topology with the load of its links", "Load of the network", "Provenance"})
     EXPECT_THAT(html, HasSubstr(std::string(">") + heading + "</h2>"));
-  EXPECT_THAT(html, HasSubstr("four of five runs: 1.56–1.92 s"));
+  EXPECT_THAT(html, HasSubstr("four of five runs: 1.56–\u20601.92\u00a0s"));
   EXPECT_THAT(html, HasSubstr("fits with probability 1.00"));
   EXPECT_THAT(html, HasSubstr("Evidence (published): from 38 published runs &lt;of it&gt;."));
   EXPECT_THAT(html, HasSubstr("Software: megatron-core."));

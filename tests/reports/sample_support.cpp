@@ -141,7 +141,7 @@ cost::ScalingStudy scaling() {
   series.model = "tiny-gpt";
   series.parameters = 1.2e6;
   series.cluster = "localhost-8";
-  series.device = "CPU rank";
+  series.device = "CPU rank", series.kind = clusters::DeviceKind::cpu;
   series.precision = "fp32";
   series.memory_bytes = 1 * kGiB;
   series.sequence = 2048;

@@ -189,7 +189,7 @@ std::string lower(std::string text) {
 std::optional<Outcome> mistaken(const exec::Measured& measured, const clusters::Cluster& cluster,
                                 const Context& context) {
   const bool gpu = measured.backend == "cuda";
-  if (gpu != (cluster.device().kind == clusters::DeviceKind::gpu))
+  if (gpu != (cluster.device().kind != clusters::DeviceKind::cpu))
     return usage(fmt::format("the measurement ran on the {} backend, but {} is a cluster of {}s", measured.backend,
                              cluster.name, gpu ? "CPU rank" : "GPU"),
                  "name the machine that was measured with --cluster");

@@ -222,7 +222,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   if (!result.plans.empty())
     if (auto warning = beyond_software(job->stacks, result.plans.front().spec, placing(*job)))
       outcome.diagnostics.push_back(std::move(*warning));
-  if (!result.plans.empty() && job->cluster->device().kind == clusters::DeviceKind::gpu) {
+  if (!result.plans.empty() && job->cluster->device().kind != clusters::DeviceKind::cpu) {
     const cost::Prediction& best = result.plans.front();
     const auto fits = reports::figures_of(best, heading).fits_probability;
     if (auto warning = tight(best, fits, job->job.fits_probability))

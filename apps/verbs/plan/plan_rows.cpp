@@ -81,7 +81,7 @@ reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster&
                               const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations) {
   reports::Evidence out;
   out.stack = stack.name;
-  if (cluster.device().kind == clusters::DeviceKind::gpu) {
+  if (cluster.device().kind != clusters::DeviceKind::cpu) {
     const cost::Setting setting = cost::setting_of(cluster, model);
     out.one_node = cost::spread_of(intervals, stack, false, setting);
     out.several_nodes = cost::spread_of(intervals, stack, true, setting);
@@ -119,6 +119,7 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   h.parameters_trained = static_cast<double>(models::parameters_trained(*job.model));
   h.cluster = cluster.name;
   h.device = cluster.device().name;
+  h.kind = cluster.device().kind;
   h.devices = cluster.size();
   h.nodes = cluster.nodes;
   h.devices_per_node = cluster.devices_per_node;

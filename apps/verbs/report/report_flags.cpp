@@ -35,10 +35,12 @@ void add_scaling(Flags flags, ReportOptions& o) {
       .option("--deadline", o.deadline_days,
               "Deadline in days: shows the cheapest, smallest and fastest way to meet it")
       .needs("--tokens")
+      .needs(scaling)
       .range(1e-6, 1e6)
       .value("DAYS");
   flags.option("--co2", o.co2, "Carbon intensity of the electricity; default: the world's average")
       .needs("--tokens")
+      .needs(scaling)
       .range(0.0, 1e5)
       .value("G_PER_KWH");
   flags

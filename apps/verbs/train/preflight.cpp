@@ -83,7 +83,7 @@ class Checks {
     if (!loaded_.file.model.recommender)
       return cost::Estimator(std::make_shared<const models::Model>(loaded_.file.model), pricing)
           .memory_peak(loaded_.plan);
-    const bool one_memory = loaded_.file.cluster.device().kind != clusters::DeviceKind::gpu;
+    const bool one_memory = loaded_.file.cluster.device().kind == clusters::DeviceKind::cpu;
     std::int64_t most = 0;
     for (const plan::RankClass& of : lower_for(loaded_.plan, loaded_.stack).classes) {
       const plan::Placement placed = plan::sizes_of(of);
@@ -181,7 +181,7 @@ Preflight preflight(const LoadedPlan& loaded, const std::string& file, const std
   Checks checks(loaded, file, oversubscribe);
   const int ranks = loaded.file.spec.mesh.ranks();
   checks.worker();
-  if (loaded.file.cluster.device().kind == clusters::DeviceKind::gpu) {
+  if (loaded.file.cluster.device().kind != clusters::DeviceKind::cpu) {
     const exec::GpuReport gpus = exec::find_gpus();
     if (!checks.devices(gpus)) return checks.take();
     const auto count = static_cast<int>(gpus.gpus.size());

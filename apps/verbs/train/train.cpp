@@ -127,7 +127,7 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
   command.run = options.run;
   command.steps = options.steps.value_or(0);
   command.threads = options.threads;
-  command.backend = loaded.file.cluster.device().kind == clusters::DeviceKind::gpu ? "cuda" : "cpu";
+  command.backend = loaded.file.cluster.device().kind != clusters::DeviceKind::cpu ? "cuda" : "cpu";
   command.resume = options.resume;
   command.overwrite = options.overwrite;
   command.checkpoint_every = options.checkpoint_every;

@@ -196,6 +196,39 @@ TEST(Frameworks, PointToTheKeyThatTheyCannotExpress) {
   EXPECT_EQ(made.error().front().where.line, 7);
 }
 
+TEST(Frameworks, PointToThePropertyThatTheyCannotExpressAndNameItAlone) {
+  models::Model model = samples::tiny_gpt(8);
+  model.window = 8, model.logit_cap = 30;
+  const plan::PlanFile file = file_of({}, model);
+  const auto plan = samples::try_make(file.spec, file.model);
+  ASSERT_TRUE(plan);
+  std::vector<std::string> keys;
+  const Placing placed = [&](const std::string& key, base::Diagnostic found) {
+    keys.push_back(key);
+    return found;
+  };
+  const auto made = settings_for(Framework::megatron, file, *plan, "plan.yaml", placed);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(keys, std::vector<std::string>{"model.window"});
+  EXPECT_EQ(made.error().front().message, "Megatron-LM cannot express windows, caps of logits");
+}
+
+TEST(Frameworks, PointToTheKeyOfWhatTheyDoOtherwise) {
+  plan::PlanSpec spec;
+  spec.mesh.data = 2, spec.compression.gradients = plan::GradientCompression::bf16;
+  plan::PlanFile file = file_of(spec);
+  file.job.training.initial_weights = "model.safetensors";
+  const auto plan = samples::try_make(file.spec, file.model);
+  ASSERT_TRUE(plan);
+  std::vector<std::string> keys;
+  const Placing placed = [&](const std::string& key, base::Diagnostic found) {
+    keys.push_back(key);
+    return found;
+  };
+  ASSERT_TRUE(settings_for(Framework::megatron, file, *plan, "plan.yaml", placed));
+  EXPECT_EQ(keys, (std::vector<std::string>{"job.training.initial_weights", "plan.compression.gradients"}));
+}
+
 TEST(Megatron, WarnsOfWhatItDoesOtherwise) {
   plan::PlanSpec spec;
   spec.mesh.data = 2, spec.compression.gradients = plan::GradientCompression::bf16;

@@ -77,6 +77,59 @@ TEST(PlanTable, WhatAllPlansHaveInCommonGoesFirstAndIsSaidBelow) {
   EXPECT_THAT(head(narrow()), HasSubstr("fits"));
 }
 
+/// The head of the table at 80 columns.
+std::string narrow_head(const std::vector<cost::Prediction>& all, const std::vector<std::size_t>& rows) {
+  const std::string text = text_of(plans_table(all, rows, heading()), {true, false, 80});
+  return text.substr(0, text.find("─"));
+}
+
+TEST(PlanTable, WhatTellsTwoRowsApartOutlivesEveryFigureButStepAndMemory) {
+  std::vector<cost::Prediction> all = plans();
+  EXPECT_THAT(narrow_head(all, {0, 1, 2}), Not(HasSubstr("order")));
+  all[1].spec = all[0].spec, all[2].spec = all[0].spec;
+  all[1].spec.stages.order = plan::Order::zb_h1;
+  all[2].spec.stages.order = plan::Order::gpipe;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].mfu = 0.5 + 0.01 * static_cast<double>(i);
+  const std::string head = narrow_head(all, {0, 1, 2});
+  for (const char* kept : {"order", "step", "memory"}) EXPECT_THAT(head, HasSubstr(kept));
+  all[1].spec.stages.order = all[0].spec.stages.order;
+  all[1].spec.mesh.sequence_parallel = !all[0].spec.mesh.sequence_parallel;
+  EXPECT_THAT(narrow_head(all, {0, 1, 2}), HasSubstr("SP"));
+}
+
+TEST(PlanTable, AColumnInWhichRowsDifferOutlivesOneInWhichTheyDoNot) {
+  std::vector<cost::Prediction> all = plans();
+  all[1].spec = all[0].spec, all[2].spec = all[0].spec;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].spec.shape.micro_batch = 1 << i;
+    all[i].memory_peak_bytes = all[0].memory_peak_bytes, all[i].mfu = all[0].mfu;
+  }
+  const std::string text = text_of(plans_table(all, {0, 1, 2}, heading()), {true, false, 60});
+  const std::string head = text.substr(0, text.find("─"));
+  for (const char* kept : {"MBS", "GA"}) EXPECT_THAT(head, HasSubstr(kept));
+  for (const char* common : {"DP", "TP", "MFU", "fits"}) EXPECT_THAT(head, Not(HasSubstr(common))) << text;
+  EXPECT_THAT(text, HasSubstr("DP 4"));
+}
+
+TEST(PlanTable, AFieldWithoutAColumnHasOneWhereNothingElseTellsRowsApart) {
+  std::vector<cost::Prediction> all = plans();
+  all[1].spec = all[0].spec;
+  EXPECT_THAT(narrow_head(all, {0, 1}), Not(HasSubstr("flash")));
+  all[1].spec.numerics.flash = !all[0].spec.numerics.flash;
+  EXPECT_THAT(narrow_head(all, {0, 1}), HasSubstr("flash"));
+  EXPECT_THAT(narrow_head(all, {0, 2}), Not(HasSubstr("flash"))) << "the split tells these apart";
+}
+
+TEST(PlanTable, ARateIsOfWhatTheDevicesAreCalled) {
+  PlanHeading h = heading();
+  const auto text = [&] { return text_of(plans_table(plans(), {0, 1, 2}, h), {true, false, 200}); };
+  EXPECT_THAT(text(), HasSubstr("tok/s/GPU"));
+  h.kind = clusters::DeviceKind::accelerator;
+  EXPECT_THAT(text(), HasSubstr("tok/s/chip"));
+  h.kind = clusters::DeviceKind::cpu;
+  EXPECT_THAT(text(), HasSubstr("tok/s/rank"));
+}
+
 TEST(PlanTable, TheHeadingSaysForWhatOnWhatAndOnWhatEvidence) {
   const PlanHeading shown = heading();
   const std::string text =

@@ -122,6 +122,9 @@ TEST(OwnRows, SayWhichOfTheirKeysAreNotRead) {
   EXPECT_NE(text.find("here it is called `iter_time_s`"), std::string::npos) << text;
   EXPECT_NE(text.find("did you mean `layers`?"), std::string::npos) << text;
   EXPECT_NE(text.find("`notes` is no key of rows"), std::string::npos) << text;
+  const std::string sizes = warned("id,gpus,iter_time_s,d_ff,n_kv_head,depth\na,8,7.9,1,2,3\n", "runs.csv");
+  for (const char* ours : {"ffn_hidden", "kv_heads", "layers"})
+    EXPECT_NE(sizes.find("here it is called `" + std::string(ours) + "`"), std::string::npos) << "as of a model";
   const std::string list = warned(
       "results:\n- {id: a, gpus: 8, notes: x, hidden_size: 64}\n"
       "- {id: b, gpus: 8, hidden_size: 64}\n- {id: c, gpu: x, gpu_type: H100}\n",

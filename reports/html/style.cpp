@@ -109,10 +109,16 @@ footer { color: var(--muted); font-size: 13px; }
   .prov td:first-child { padding-top: 8px; font-weight: 600; color: var(--ink); }
   .prov td:last-child { padding-bottom: 8px; border-bottom: 1px solid var(--line); }
 }
+@page { margin: 12mm; }
 @media print {
   :root { --page: #fff; } body { font-size: 12px; } main { max-width: none; padding: 0; }
   section, figure { break-inside: avoid; border: 0; padding: 8px 0; } summary { display: none; }
-  .pins .scroll { max-height: none; } .scroll { background-image: none; } .pins label, a.save { display: none; }
+  .pins .scroll { max-height: none; } .pins label, a.save { display: none; }
+  /* Paper does not scroll: wide tables are smaller, and their cells take several lines. */
+  .scroll, .pins .scroll { overflow: visible; background-image: none; }
+  table { font-size: 9px; min-width: 0; } th, td { padding: 3px 7px 3px 0; overflow-wrap: break-word; }
+  td, th { white-space: normal; } td .w, td.b, .prov td, th:first-child:not(.n), td:first-child:not(.n) { min-width: 0; }
+  tr { break-inside: avoid; } h2, h3, caption { break-after: avoid; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
 )css";

@@ -49,14 +49,6 @@ struct Writing {
   std::array<std::vector<std::int64_t>, plan::kStreams> numbers = {};  ///< of its messages, among those of both
 };
 
-plan::PassParts turns_of(const Writing& of) {
-  const auto step = [&](std::size_t part) {
-    return of.pass.steps.begin() + static_cast<std::ptrdiff_t>(of.parts[part]);
-  };
-  return {static_cast<std::int32_t>(of.parts.size()) - 1,
-          std::any_of(step(0), step(1), [](const PassStep& one) { return one.kind == PassStep::Kind::compute; })};
-}
-
 void write(PairProgram& out, Counts& begun, Writing& from, std::size_t part) {
   for (std::size_t i = from.parts[part]; i < from.parts[part + 1]; ++i) {
     PassStep step = from.pass.steps[i];
@@ -81,7 +73,8 @@ PairProgram pair_of(const PassProgram& forward, const PassProgram& backward) {
   PairProgram out;
   Counts begun = {};
   Writing there{forward, parts_of(forward), false}, back{backward, parts_of(backward), true};
-  for (const plan::PairPart& next : plan::in_turn(turns_of(there), turns_of(back)))
+  const auto count = [](const Writing& one) { return static_cast<std::int32_t>(one.parts.size()) - 1; };
+  for (const plan::PairPart& next : plan::in_turn(count(there), count(back)))
     write(out, begun, next.backward ? back : there, static_cast<std::size_t>(next.part));
   std::ranges::sort(out.stops);
   return out;

@@ -105,10 +105,6 @@ std::vector<Divided> divide(RankClass& rank_class, const std::vector<bool>& divi
   return out;
 }
 
-bool computes(const Block& block) {
-  return std::ranges::any_of(block.steps, [](const Step& step) { return step.kind == StepKind::compute; });
-}
-
 /// What outlives a part of a pass lives for a micro-batch.
 void live_longer(RankClass& rank_class) {
   const base::ById<BufferId, Life> lives = lives_of(rank_class);
@@ -139,11 +135,8 @@ void run_beside(RankClass& rank_class, const std::vector<std::size_t>& pairs) {
       continue;
     }
     const Entry other = before[++e];
-    const auto parts_of = [&](const Entry& entry) {
-      const Divided& of = parts[at(entry.block)];
-      return PassParts{of.count, computes(rank_class.blocks[at(of.first)])};
-    };
-    for (const PairPart& next : in_turn(parts_of(one), parts_of(other))) add(next.backward ? other : one, next.part);
+    for (const PairPart& next : in_turn(count, parts[at(other.block)].count))
+      add(next.backward ? other : one, next.part);
     ++pair;
   }
 }

@@ -290,18 +290,15 @@ bool runs_beside(const PlanSpec& spec) {
          (mesh.tensor > 1 || mesh.context > 1 || mesh.folds_experts());
 }
 
-std::vector<PairPart> in_turn(const PassParts& forward, const PassParts& backward) {
+std::vector<PairPart> in_turn(std::int32_t forward_parts, std::int32_t backward_parts) {
   std::vector<PairPart> out;
   std::int32_t there = 0, back = 0;
-  if (!forward.computes_first) out.push_back({false, there++});
-  if (!backward.computes_first) out.push_back({true, back++});
-  const std::int64_t sent = there, sent_back = back, forwards = forward.count - sent, backwards = backward.count - back;
-  // Part i of n stands at (2 i + 1) / (2 n) of what is left of its pass.
+  // Part i of n stands at (2 i + 1) / (2 n) of its pass.
   const auto forward_is_next = [&] {
-    if (there == forward.count || back == backward.count) return back == backward.count;
-    return (2 * (there - sent) + 1) * backwards <= (2 * (back - sent_back) + 1) * forwards;
+    if (there == forward_parts || back == backward_parts) return back == backward_parts;
+    return std::int64_t{2 * there + 1} * backward_parts <= std::int64_t{2 * back + 1} * forward_parts;
   };
-  while (there < forward.count || back < backward.count)
+  while (there < forward_parts || back < backward_parts)
     out.push_back(forward_is_next() ? PairPart{false, there++} : PairPart{true, back++});
   return out;
 }

@@ -51,15 +51,8 @@ struct PairPart {
   std::int32_t part = 0;
   bool operator==(const PairPart&) const = default;
 };
-/// A pass of a pair: how many parts it has, and whether the first one computes. A pass that begins with a message has
-/// nothing in it to do meanwhile, nor to hide the other's.
-struct PassParts {
-  std::int32_t count = 1;
-  bool computes_first = true;
-};
-/// The order in which the parts of both passes are computed: first those that only send, then evenly spread, a forward
-/// part first.
-[[nodiscard]] std::vector<PairPart> in_turn(const PassParts& forward, const PassParts& backward);
+/// How the parts of both passes take turns, evenly from begin to end; at the same place the forward pass comes first.
+[[nodiscard]] std::vector<PairPart> in_turn(std::int32_t forward_parts, std::int32_t backward_parts);
 
 /// Interleaved 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
 /// Megatron-LM", section 2.2.2), message by message as in Megatron-LM's forward_backward_pipelining_with_interleaving:

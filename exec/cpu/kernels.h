@@ -50,6 +50,13 @@ struct Product {
   std::int64_t ldc = 0;
 };
 
+/// How a bag's rows are summed: as four blocks, each of consecutive rows of a table, the sums of the blocks as
+/// (0 + 1) + (2 + 3). The lookups are in the order of their blocks.
+struct RowBlocks {
+  const std::int32_t* rows = nullptr;   ///< of each lookup, which itself may name a place elsewhere
+  const std::int32_t* first = nullptr;  ///< the first rows of blocks 1 to 3; nullptr: all rows are of one block
+};
+
 struct Kernels {
   using Count = std::int64_t;
   const char* name;  ///< "avx512", "avx2", "baseline"
@@ -107,13 +114,14 @@ struct Kernels {
   void (*lamb_step)(const float* first, const float* second, float* parameter, Count count, const AdamWFactors& factors,
                     float rate);
   // -- rows of embedding tables, `width` values each; zeros if `count` is 0
-  /// sum = rows index[0] + index[1] + ... + index[count - 1], in that order. Rows of index[count, known) are
-  /// prefetched.
-  void (*sum_rows)(const float* rows, const std::int32_t* index, Count count, Count known, Count width, float* sum);
+  /// sum = rows index[0] ... index[count - 1], those of each block in that order, the blocks' sums as a tree. Rows of
+  /// index[count, known) are prefetched.
+  void (*sum_rows)(const float* rows, const std::int32_t* index, const RowBlocks& blocks, Count count, Count known,
+                   Count width, float* sum);
   /// The same of lookups of two words, a row and the bits of the fp32 weight by which it is multiplied.
-  void (*sum_weighted_rows)(const float* rows, const std::int32_t* lookups, Count count, Count known, Count width,
-                            float* sum);
-  /// The same for rows that begin at base[starts[i]], and with weights.
+  void (*sum_weighted_rows)(const float* rows, const std::int32_t* lookups, const RowBlocks& blocks, Count count,
+                            Count known, Count width, float* sum);
+  /// The same for rows that begin at base[starts[i]], and with weights, as one block.
   void (*sum_parts)(const float* base, const std::int64_t* starts, Count count, Count known, Count width, float* sum);
   void (*sum_weighted_parts)(const float* base, const std::int64_t* starts, const float* weights, Count count,
                              Count known, Count width, float* sum);

@@ -1,9 +1,14 @@
 // A recommendation model's interaction, its loss, and pooled vectors in fewer bits.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "exec/cpu/machine.h"
+#include "exec/cpu/sample_blocks.h"
 #include "exec/engine/half.h"
 #include "plan/spec/table_layout.h"
 
@@ -25,6 +30,31 @@ std::int64_t values_of_samples(const TableLayout& layout) {
   return layout.pooled_elements(plan::PooledEnd::samples, plan::PooledType::fp32);
 }
 
+/// Parts of the same columns of a table, whose sums are parts of one.
+std::vector<std::span<const PooledPart>> sums_of_parts(const std::vector<PooledPart>& parts) {
+  std::vector<std::span<const PooledPart>> out;
+  for (std::size_t first = 0, i = 1; i <= parts.size(); ++i) {
+    if (i < parts.size() && parts[i].table == parts[first].table && parts[i].column_begin == parts[first].column_begin)
+      continue;
+    out.emplace_back(parts.data() + std::exchange(first, i), parts.data() + i);
+  }
+  return out;
+}
+
+/// The sum of a sample's parts, as a tree (exec/data/row_blocks.h) if they are 1, 2, 4 …, else in their order.
+void add_parts(Machine& machine, int thread, std::span<const PooledPart> parts, const float* pooled,
+               std::int64_t sample, float* to) {
+  const std::int64_t columns = parts.front().columns;
+  const auto copy = [&](std::int64_t i, float* at) {
+    const PooledPart& part = parts[static_cast<std::size_t>(i)];
+    std::copy_n(pooled + part.at + sample * part.stride, columns, at);
+  };
+  const auto count = static_cast<std::int64_t>(parts.size());
+  if (std::has_single_bit(parts.size())) return sum_blocks(machine, thread, {count, 1}, columns, false, to, copy);
+  std::fill_n(to, columns, 0.0F);
+  for (const PooledPart& part : parts) machine.kernels.add(to, pooled + part.at + sample * part.stride, to, columns);
+}
+
 }  // namespace
 
 void run_pooled_join(Machine& machine, const Call& call) {
@@ -35,20 +65,23 @@ void run_pooled_join(Machine& machine, const Call& call) {
   const float* bottom = call.input(1, n * d);
   const float* local = layout.replicated.empty() ? nullptr : call.input(2, n * layout.replicated_columns);
   float* out = call.output(0, n * f * d);
-  machine.pool.each(n, rows_per_chunk(f * d), [&](std::int64_t begin, std::int64_t end, int) {
+  const std::vector<std::span<const PooledPart>> sums = sums_of_parts(layout.parts);
+  machine.pool.each(n, rows_per_chunk(f * d), [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t i = begin; i < end; ++i) {
       float* vectors = out + i * f * d;
       std::memcpy(vectors, bottom + i * d, static_cast<std::size_t>(d) * sizeof(float));
-      std::memset(vectors + d, 0, static_cast<std::size_t>((f - 1) * d) * sizeof(float));
-      const auto add = [&](int table, std::int64_t column, std::int64_t columns, const float* from) {
+      const auto weigh = [&](int table, std::int64_t columns, const float* from, float* to) {
         const float weight = weight_of(layout.tables[static_cast<std::size_t>(table)]);
-        float* to = vectors + (table + 1) * d + column;
-        for (std::int64_t j = 0; j < columns; ++j) to[j] += weight * from[j];
+        for (std::int64_t j = 0; j < columns; ++j) to[j] = weight * from[j];
       };
-      for (const PooledPart& part : layout.parts)
-        add(part.table, part.column_begin, part.columns, pooled + part.at + i * part.stride);
+      for (const std::span<const PooledPart> parts : sums) {
+        const PooledPart& part = parts.front();
+        float* const to = vectors + (part.table + 1) * d + part.column_begin;
+        add_parts(machine, thread, parts, pooled, i, to);
+        weigh(part.table, part.columns, to, to);
+      }
       for (const TableShard& shard : layout.replicated)
-        add(shard.table, 0, d, local + i * layout.replicated_columns + shard.column);
+        weigh(shard.table, d, local + i * layout.replicated_columns + shard.column, vectors + (shard.table + 1) * d);
     }
   });
 }

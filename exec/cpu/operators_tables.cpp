@@ -13,6 +13,7 @@
 #include "exec/cpu/machine.h"
 #include "exec/cpu/merged_rows.h"
 #include "exec/cpu/sample_blocks.h"
+#include "exec/data/row_blocks.h"
 #include "exec/engine/lookups.h"
 #include "exec/engine/row_cache.h"
 #include "plan/spec/table_layout.h"
@@ -41,9 +42,33 @@ Bag bag_of(const TableLayout& layout, const std::int32_t* indices, std::int64_t 
   return {lookups, bag_length(layout, of.table, lookups)};
 }
 
-auto sum_of_bags(const Machine& machine, const TableLayout& layout) {
-  return layout.words == 2 ? machine.kernels.sum_weighted_rows : machine.kernels.sum_rows;
-}
+/// Sums of bags over a part of a table: those of each block of the table's rows by themselves, added as a tree
+/// (exec/data/row_blocks.h).
+class BagSums {
+ public:
+  BagSums(const Machine& machine, const TableLayout& layout, const TableShard& shard)
+      : sum_(layout.words == 2 ? machine.kernels.sum_weighted_rows : machine.kernels.sum_rows),
+        width_(shard.columns()) {
+    const std::int64_t rows = layout.tables[static_cast<std::size_t>(shard.table)].rows;
+    for (std::int64_t block = 1; block < kBlocksOfRows; ++block) {
+      const std::int64_t first = first_of_block(rows, block);
+      divided_ = divided_ || (first > shard.row_begin && first < shard.row_end);
+      first_[static_cast<std::size_t>(block) - 1] = static_cast<std::int32_t>(first - shard.row_begin);
+    }
+  }
+  /// `rows`: of each lookup, which itself may name a place in a cache. `known`: lookups in all, whose rows are asked
+  /// for ahead.
+  void sum(const float* table, const std::int32_t* lookups, const std::int32_t* rows, std::int64_t count,
+           std::int64_t known, float* total) const {
+    sum_(table, lookups, {rows, divided_ ? first_.data() : nullptr}, count, known, width_, total);
+  }
+
+ private:
+  decltype(Kernels::sum_rows) sum_;
+  std::int64_t width_;
+  bool divided_ = false;                                 ///< it has rows of several blocks
+  std::array<std::int32_t, kBlocksOfRows - 1> first_{};  ///< of the part, the first row of each block but the first
+};
 
 std::array<plan::PooledSlots, plan::kPooledWays> slots_at_tables(const TableLayout& layout) {
   std::array<plan::PooledSlots, plan::kPooledWays> out;
@@ -249,13 +274,12 @@ void run_embedding_bag(Machine& machine, const Call& call) {
   float* pooled = call.output(0, layout.pooled_elements(plan::PooledEnd::tables, plan::PooledType::fp32));
   const auto slots = slots_at_tables(layout);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
-  const auto sum_bag = sum_of_bags(machine, layout);
+  const std::int32_t* row_of = call.in.size() > 3 ? call.ids(3, bags.members * bags.room * bags.words) : bags.values;
   machine.pool.each(bags.members * shards, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t m = task / shards, s = task % shards;
       const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];
-      const std::int64_t width = shard.columns();
-      const float* rows = tables + shard.offset;
+      const BagSums sums(machine, layout, shard);
       std::int64_t at = starts[static_cast<std::size_t>(m * (shards + 1) + s)];
       const std::int64_t last = starts[static_cast<std::size_t>(m * (shards + 1) + s + 1)];
       check_rows(bags, at, last, shard.device_rows());
@@ -264,7 +288,7 @@ void run_embedding_bag(Machine& machine, const Call& call) {
       const plan::PooledSlots& of = slots[static_cast<std::size_t>(shard.way)];
       float* sum = pooled + of.offset + layout.slot_of(shard.way, static_cast<int>(m)) * of.slot + shard.column;
       for (std::int64_t i = 0; i < n; ++i, sum += columns) {
-        sum_bag(rows, bags.lookup(at), lengths[i], last - at, width, sum);
+        sums.sum(tables + shard.offset, bags.lookup(at), row_of + at * bags.words, lengths[i], last - at, sum);
         at += lengths[i];
       }
     }
@@ -346,7 +370,7 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
 
 void run_embedding_lookup(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
-  const std::int64_t n = layout.samples, d = layout.embedding_dim, columns = layout.replicated_columns;
+  const std::int64_t n = layout.samples, columns = layout.replicated_columns;
   const std::int32_t* indices = call.ids(0, n * layout.indices * layout.words);
   const float* tables = call.input(1, layout.replicated_elements);
   float* out = call.output(0, n * columns);
@@ -355,12 +379,15 @@ void run_embedding_lookup(Machine& machine, const Call& call) {
       const Bag bag = bag_of(layout, indices, i, shard);
       for (std::int64_t j = 0; j < bag.length; ++j) check_lookup(layout, shard.table, i, bag.lookups[j * layout.words]);
     }
-  const auto sum_bag = sum_of_bags(machine, layout);
+  std::vector<BagSums> sums;
+  for (const TableShard& shard : layout.replicated) sums.emplace_back(machine, layout, shard);
   machine.pool.each(n, rows_per_chunk(columns), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i)
-      for (const TableShard& shard : layout.replicated) {
+      for (std::size_t t = 0; t < sums.size(); ++t) {
+        const TableShard& shard = layout.replicated[t];
         const Bag bag = bag_of(layout, indices, i, shard);
-        sum_bag(tables + shard.offset, bag.lookups, bag.length, bag.length, d, out + i * columns + shard.column);
+        sums[t].sum(tables + shard.offset, bag.lookups, bag.lookups, bag.length, bag.length,
+                    out + i * columns + shard.column);
       }
   });
 }

@@ -11,6 +11,7 @@
 
 #include "base/ensure.h"
 #include "base/random.h"
+#include "exec/data/row_blocks.h"
 #include "exec/failure.h"
 
 namespace orrery::exec {
@@ -122,7 +123,10 @@ Batches::Batches(std::shared_ptr<const ClickSource> clicks, plan::DataOrder orde
 
 void Batches::load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const {
   const std::int64_t size = clicks_->size(), begin = sequences_before(step) + first;
-  if (order_ == plan::DataOrder::sequential) return clicks_->read(begin, out);
+  if (order_ == plan::DataOrder::sequential) {
+    clicks_->read(begin, out);
+    return order_by_blocks(clicks_->model(), out.indices);
+  }
   const auto features = out.dense.size() / static_cast<std::size_t>(count),
              bag = out.indices.size() / static_cast<std::size_t>(count);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -132,6 +136,7 @@ void Batches::load_clicks(std::int64_t step, std::int64_t first, std::int64_t co
     clicks_->read(static_cast<std::int64_t>(sample), {out.dense.subspan(at * features, features),
                                                       out.labels.subspan(at, 1), out.indices.subspan(at * bag, bag)});
   }
+  order_by_blocks(clicks_->model(), out.indices);
 }
 
 void Batches::load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,

@@ -70,6 +70,7 @@ class Batches {
   /// Number of skipped lines, if lines may be skipped.
   [[nodiscard]] std::optional<std::int64_t> bad_lines() const { return clicks_ ? clicks_->bad_lines() : std::nullopt; }
   /// Samples [first, first + count) of a step.
+  /// Each bag's lookups are in the order of their blocks of rows (exec/data/row_blocks.h).
   void load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const;
   /// Sequences [first, first + count) of a step; both spans hold count * T ids.
   void load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,

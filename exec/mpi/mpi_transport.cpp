@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <limits>
 
@@ -179,7 +180,9 @@ class MpiTransport : public Transport {
     const std::int64_t bytes = elements_per_rank * width;
     const int members = groups_[static_cast<std::size_t>(group)].size;
     const bool overlaps = target >= source && target < source + bytes * members;
-    if (members > 1 && bytes <= kLargestPiece && (bytes >= kLeastPiece || overlaps || is_16_bit(dtype)))
+    // A library halves the group: members far apart are added first. All-reduces, and threads, add neighbours first.
+    const bool is_tree = members > 2 && std::has_single_bit(static_cast<unsigned>(members));
+    if (members > 1 && bytes <= kLargestPiece && (bytes >= kLeastPiece || overlaps || is_tree || is_16_bit(dtype)))
       return pairwise_reduce_scatter(pairwise(group, dtype, plan::Reduce::sum), source, target, elements_per_rank);
     auto request = std::make_unique<MpiRequest>();
     if (elements_per_rank * members <= kMostElements && !overlaps) {

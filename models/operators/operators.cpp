@@ -270,7 +270,7 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(cache_rows), .in = in("lengths indices"),
      .out = out("books* places* host_fetch?* host_write?* nvme_fetch?* nvme_write?*"), .flops = none,
      .bytes = [](S s) { return 32 * s.n; }, .family = F::embedding, .form = P::indexed, .run_by = RunBy::cpu},
-    {KIND(embedding_bag), .in = in("lengths indices tables"), .out = out("sums*"), .flops = each<1>,
+    {KIND(embedding_bag), .in = in("lengths indices tables rows?"), .out = out("sums*"), .flops = each<1>,
      .bytes = lookup_bytes, .family = F::embedding, .form = P::lookup, .gradient = OpKind::embedding_bag_update},
     {KIND(embedding_bag_squares), .in = in("lengths indices gradients"), .out = out("squares*"), .flops = each<2>,
      .bytes = moved<1, 16>, .family = F::embedding, .form = P::lookup},

@@ -52,8 +52,10 @@ void ShardedTables::look_up() {
   const DType type = travel_.native(step_.layout.forward) ? step_.type() : DType::fp32;
   const std::int64_t written = models::size_of(type) * most.values;  // bytes
   const BufferId rows = step_.layout.cached() ? places_of_rows_ : bags_;
+  std::vector<int> in = {view(lengths_), view(rows), view(made.tables)};
+  if (step_.layout.cached()) in.push_back(view(bags_));
   std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, written / models::size_of(step_.stored()),
-                               {view(lengths_), view(rows), view(made.tables)}, {view(pooled)})};
+                               std::move(in), {view(pooled)})};
   ops.back().dtype = step_.stored();
   ops.back().capacity = most_distinct_rows(step_.layout);
   const BufferId sent = travel_.encoded(Phase::forward, pooled, ops);

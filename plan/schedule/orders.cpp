@@ -287,7 +287,7 @@ std::vector<Move> with_messages(const PlanSpec& spec, StageId stage, const std::
 bool runs_beside(const PlanSpec& spec) {
   const Mesh& mesh = spec.mesh;
   return (spec.stages.order == Order::dualpipe || spec.stages.order == Order::dualpipe_v) && !spec.offload.any() &&
-         (mesh.tensor > 1 || mesh.context > 1 || mesh.expert > 1);
+         (mesh.tensor > 1 || mesh.context > 1 || mesh.folds_experts());
 }
 
 std::vector<PairPart> in_turn(std::int32_t forward_parts, std::int32_t backward_parts) {

@@ -160,7 +160,12 @@ void join_parts(TableLayout& layout) {
   std::array<PooledSlots, kPooledWays> slots;
   for (const PooledWay way : kEveryWay)
     slots[static_cast<std::size_t>(way)] = layout.slots(PooledEnd::samples, way, PooledType::fp32);
-  for (const TableShard& shard : layout.shards) {
+  // Rows' parts in the order of the rows: their sums are added as a tree.
+  std::vector<TableShard> arriving = layout.shards;
+  std::ranges::stable_sort(arriving, {}, [](const TableShard& shard) {
+    return std::tuple(shard.table, shard.column_begin, shard.row_begin);
+  });
+  for (const TableShard& shard : arriving) {
     const int every = shard.way == PooledWay::exchange ? 1
                       : shard.way == PooledWay::node   ? layout.ranks_per_node
                                                        : layout.ranks;

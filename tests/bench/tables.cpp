@@ -1,7 +1,8 @@
 // Embedding tables on one core, through the CPU backend: the sum of each bag's rows, and the fused update that merges
 // gradients of a row. Driven by scripts/bench-tables, which has PyTorch do the same between rounds. It reads lines:
 //   table ROWS WIDTH BAGS LENGTH FILE   the indices of BAGS x LENGTH lookups are int32 in FILE
-//   round                               prints seconds of both on the processor, and of copying 16 MiB
+//   round                               prints seconds of both on the processor, of copying 16 MiB, and of a bare loop
+//                                       that only reads as many rows: what memory allows
 //   check                               prints sums of what both left behind, to hold PyTorch's to
 #include <fmt/core.h>
 
@@ -79,14 +80,15 @@ class Bench {
   }
 
   void round() {
-    // A part at a time, each of which has left the cache since its last turn.
-    const std::size_t part = kCopied / kCopyParts, at = turn_++ % kCopyParts * part;
-    const double copy = seconds_of([&] { std::memcpy(into_.data() + at, copy_.data() + at, part * sizeof(float)); });
+    const double copy = seconds_of([&] { copy_part(); });
     const double forward = seconds_of([&] { run(models::OpKind::embedding_bag, table_, {of(pooled_)}); });
+    copy_part();
+    const double bare = seconds_of([&] { read_rows(); });
     const double update = seconds_of([&] {
       run(models::OpKind::embedding_bag_update, gradient_, {of(table_), {}, of(std::span(total_))});
     });
-    fmt::print("{{\"copy_s\": {}, \"forward_s\": {}, \"update_s\": {}}}\n", copy, forward, update);
+    fmt::print("{{\"copy_s\": {}, \"forward_s\": {}, \"bare_s\": {}, \"update_s\": {}}}\n", copy, forward, bare,
+               update);
   }
   void check() const {
     double pooled = 0, table = 0;
@@ -96,6 +98,29 @@ class Bench {
   }
 
  private:
+  // A part at a time, each of which has left the cache since its last turn.
+  void copy_part() {
+    const std::size_t part = kCopied / kCopyParts, at = turn_++ % kCopyParts * part;
+    std::memcpy(into_.data() + at, copy_.data() + at, part * sizeof(float));
+  }
+  // Asks for each line of the rows some ahead, and reads a value of each line. The rows are as far from the table's end
+  // as those of the lookups from its begin: as often the same, but none that the sums have brought into a cache.
+  void read_rows() {
+    constexpr std::int64_t kAhead = 2048;  // values
+    const auto lookups = static_cast<std::int64_t>(indices_.size()), ahead = kAhead / width_ + 1;
+    const auto rows = static_cast<std::int64_t>(table_.size()) / width_;
+    const auto row = [&](std::int64_t i) {
+      return table_.data() + (rows - 1 - indices_[static_cast<std::size_t>(i)]) * width_;
+    };
+    float sum = 0;
+    for (std::int64_t i = 0; i < lookups; ++i) {
+      const float* const next = row(std::min(i + ahead, lookups - 1));
+      for (std::int64_t c = 0; c < width_; c += kLine) __builtin_prefetch(next + c);
+      for (std::int64_t c = 0; c < width_; c += kLine) sum += row(i)[c];
+    }
+    read_ = sum;
+  }
+
   template <class T>
   static exec::Operand of(std::span<T> values) {
     return {reinterpret_cast<std::byte*>(values.data()), static_cast<std::int64_t>(values.size()),
@@ -111,6 +136,7 @@ class Bench {
   }
 
   static constexpr std::size_t kCopyParts = 16, kCopied = kCopyParts << 22, kLine = 16;  ///< parts of 16 MiB
+  volatile float read_ = 0;
   std::int64_t bags_, length_, width_;
   std::size_t turn_ = 0;
   plan::TableLayout layout_;

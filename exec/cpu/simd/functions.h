@@ -35,9 +35,10 @@ void lamb_direction(const float* gradient, const float* parameter, float* first,
                     Count count, const AdamWFactors& factors);
 void lamb_step(const float* first, const float* second, float* parameter, Count count, const AdamWFactors& factors,
                float rate);
-void sum_rows(const float* rows, const std::int32_t* index, Count count, Count known, Count width, float* total);
-void sum_weighted_rows(const float* rows, const std::int32_t* lookups, Count count, Count known, Count width,
-                       float* total);
+void sum_rows(const float* rows, const std::int32_t* index, const RowBlocks& blocks, Count count, Count known,
+              Count width, float* total);
+void sum_weighted_rows(const float* rows, const std::int32_t* lookups, const RowBlocks& blocks, Count count,
+                       Count known, Count width, float* total);
 void sum_parts(const float* base, const std::int64_t* starts, Count count, Count known, Count width, float* total);
 void sum_weighted_parts(const float* base, const std::int64_t* starts, const float* weights, Count count, Count known,
                         Count width, float* total);

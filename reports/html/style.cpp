@@ -117,7 +117,8 @@ footer { color: var(--muted); font-size: 13px; }
   /* Paper does not scroll: wide tables are smaller, and their cells take several lines. */
   .scroll, .pins .scroll { overflow: visible; background-image: none; }
   table { font-size: 9px; min-width: 0; } th, td { padding: 3px 7px 3px 0; overflow-wrap: break-word; }
-  td, th { white-space: normal; } td .w, td.b, .prov td, th:first-child:not(.n), td:first-child:not(.n) { min-width: 0; }
+  td, th { white-space: normal; }
+  td .w, td.b, .prov td, th:first-child:not(.n), td:first-child:not(.n) { min-width: 0; }
   tr { break-inside: avoid; } h2, h3, caption { break-after: avoid; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }

@@ -228,14 +228,14 @@ bool name_unknown_flag(base::Diagnostic& found, const CLI::App& app, const std::
   return false;
 }
 
-/// The verb that does what others call so; empty: none is known.
+/// The verb, perhaps with a flag, that does what others call so; empty: none is known.
 std::string verb_for(const std::string& word) {
   static const std::map<std::string, std::string> verbs{
       {"compare", "report"},    {"diff", "report"},   {"show", "report"},  {"plot", "report"}, {"predict", "simulate"},
       {"estimate", "simulate"}, {"run", "train"},     {"launch", "train"}, {"search", "plan"}, {"optimize", "plan"},
       {"tune", "plan"},         {"fit", "calibrate"}, {"new", "init"},     {"create", "init"}, {"check", "doctor"},
       {"measure", "probe"},     {"bench", "probe"},   {"models", "model"}, {"info", "model"},  {"scale", "report"},
-      {"man", "help"}};
+      {"man", "help --man"}};
   const auto found = verbs.find(word);
   return found == verbs.end() ? std::string() : found->second;
 }

@@ -160,15 +160,16 @@ void collect(base::Diagnostics& into, const base::Result<T>& result) {
 /// does not say, its family does.
 base::Location place_under(base::Cursor at, const std::string& key) {
   std::optional<base::Location> found;
+  std::optional<base::Cursor> model;
   for (std::size_t begin = 0; begin <= key.size();) {
     const std::size_t dot = std::min(key.find('.', begin), key.size());
     const std::string part = key.substr(begin, dot - begin);
     if (!at.is_map() || !at.has(part)) {
-      if (found && at.is_map())
-        found = at.path() == "model" && at.has("family") ? at.at("family").where() : at.where_key();
+      if (found && at.is_map()) found = model && model->has("family") ? model->at("family").where() : at.where_key();
       break;
     }
     at = at.at(part);
+    if (at.path() == "model" && at.is_map()) model = at;
     found = at.where();
     begin = dot + 1;
   }
@@ -383,7 +384,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   base::Diagnostics lacking = without_units(cluster->device(), job->precision, place_of(document, "precision"));
   for (base::Diagnostic& one :
        without_kernels(stacks->named(), cluster->device(), job->bounds.numerics.flash.value_or(said_fused),
-                       place_of(document, said_fused ? "software.attention_kernel" : "plan"),
+                       place_of(document, said_fused ? "software.attention_kernel" : "plan.flash"),
                        said_fused ? "attention_kernel: math" : "flash: false"))
     lacking.push_back(std::move(one));
   if (!lacking.empty()) return base::fail(with_lines(std::move(lacking), path, *text, settings));
@@ -460,6 +461,10 @@ base::Result<LoadedPlan> load_plan_in(const Catalog& catalog, const base::Docume
                             place_in_job);
   if (!stacks) return base::fail(stacks.error());
   base::Diagnostics lacking = without_units(file.cluster.device(), file.spec.numerics.precision, place("plan"));
+  for (base::Diagnostic& one :
+       without_kernels(stacks->named(), file.cluster.device(), plan::attends_fused(file.job.software),
+                       place_in_job("software.attention_kernel"), "attention_kernel: math"))
+    lacking.push_back(std::move(one));
   if (!lacking.empty()) return base::fail(std::move(lacking));
   cost::Stack stack = stacks->of(file.spec.states.zero_stage, file.cluster);
   auto warning = beyond_software(*stacks, file.spec, [&](const std::string& key, base::Diagnostic found) {

@@ -39,6 +39,9 @@ if(BLAS_FOUND AND CBLAS_INCLUDE AND cpu_sources)
     target_compile_options(orrery_simd_${level} PRIVATE -O3 -fno-math-errno -fno-trapping-math -Wno-psabi ${ARGN})
     target_sources(orrery_exec_cpu PRIVATE $<TARGET_OBJECTS:orrery_simd_${level}>)
   endfunction()
+  # Whether a product and a sum are rounded as one must not depend on how many columns of a row a rank has.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/exec/cpu/simd/tables.cpp PROPERTIES COMPILE_OPTIONS
+                                                                                       -ffp-contract=off)
   orrery_simd_level(baseline 16)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     orrery_simd_level(avx2 32 -march=haswell)

@@ -111,6 +111,7 @@ std::string zsh_flags(const std::vector<FlagUsage>& flags) {
   return out;
 }
 
+// zsh runs the whole script as the function's body the first time that it loads it from a folder of $fpath.
 std::string zsh(const Usage& usage) {
   std::string out = "#compdef orrery\n# Completion of orrery for zsh: source <(orrery completion zsh)\n_orrery() {\n";
   out += "  local -a verbs common\n  verbs=(\n";
@@ -120,7 +121,8 @@ std::string zsh(const Usage& usage) {
   for (const VerbUsage& verb : usage.verbs)
     out += fmt::format("  {})\n    _arguments -s \\\n{}{}    '*:file:_files' ;;\n", verb.name, zsh_flags(verb.flags),
                        zsh_flags(usage.flags));
-  out += "  esac\n}\ncompdef _orrery orrery\n";
+  out += "  esac\n}\n";
+  out += "if [[ $funcstack[1] == _orrery ]]; then _orrery \"$@\"; else compdef _orrery orrery; fi\n";
   return out;
 }
 

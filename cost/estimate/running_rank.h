@@ -1,5 +1,5 @@
 #pragma once
-/// What a pipeline's run knows of each rank. Private to cost/estimate/pipeline.cpp.
+/// What a pipeline's run knows of each rank. Private to cost/estimate/.
 #include <algorithm>
 #include <array>
 #include <cstddef>

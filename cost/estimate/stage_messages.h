@@ -1,6 +1,6 @@
 #pragma once
 /// The messages between the stages of a pipeline's run: their numbers, their ways, and which pass sends, reads or waits
-/// for which. Private to cost/estimate/pipeline.cpp.
+/// for which. Private to cost/estimate/.
 #include <array>
 #include <cstddef>
 #include <cstdint>

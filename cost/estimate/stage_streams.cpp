@@ -58,7 +58,7 @@ std::shared_ptr<const StreamRates::Lanes> stream_lanes(const plan::PlanSpec& spe
   // time.
   constexpr std::int64_t kFewPasses = 8;
   const bool in_passes = plan::zero_of(spec) >= 2 || (spec.reduces_early() && spec.micro_batches() <= kFewPasses);
-  const bool beside_tokens = spec.mesh.expert > 1 && in_passes;
+  const bool beside_tokens = spec.mesh.folds_experts() && in_passes;
   const bool beside_layers = (spec.mesh.context > 1 || spec.mesh.tensor > 1) && plan::zero_of(spec) == 3;
   const bool shares = spec.offload.any() || beside_tokens || beside_layers;
   if (lockstep.links == nullptr || layers.empty() || !shares) return nullptr;

@@ -120,6 +120,11 @@ void take_attention(const Changing& c) {
   using plan::AttentionKernel;
   constexpr double kFirst = 1, kSecond = 2, kBest = 3, kXlaKernels = 3;
   c.own.flash = plan::attends_fused(c.said);
+  if (c.own.flash) {  // FlashAttention 2 and cuDNN's attention run from sm_80 on, FlashAttention 3 from sm_90
+    const bool third = *c.said.attention_kernel == AttentionKernel::flash_3;
+    const auto from = third ? clusters::Architecture::hopper : clusters::Architecture::ampere;
+    c.own.can.flash_from = std::max(c.own.can.flash_from, from);
+  }
   switch (*c.said.attention_kernel) {
     case AttentionKernel::flash_1: return c.set("stack.attention_generation", kFirst);
     case AttentionKernel::flash_2: return c.set("stack.attention_generation", kSecond);

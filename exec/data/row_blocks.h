@@ -5,6 +5,7 @@
 /// are in the order of their quarters from the moment they are read. A bag in any other order has the same sum, but for
 /// rounding.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24,17 +25,26 @@ inline constexpr std::int64_t kBlocksOfRows = 4;
 /// Puts a bag's lookups, each of `words` int32 that begin with its row, in the order of their blocks; within a block
 /// they stay in theirs. Row -1 stands behind the last lookup of a shorter bag.
 inline void order_by_blocks(std::span<std::int32_t> bag, std::size_t words, std::int64_t rows) {
+  constexpr auto kBehind = static_cast<std::size_t>(kBlocksOfRows);  // as a block of its own: what has no row
+  std::array<std::int64_t, kBehind> first = {};
+  for (std::size_t b = 0; b < kBehind; ++b) first[b] = first_of_block(rows, static_cast<std::int64_t>(b));
+  const auto block_of = [&](std::int64_t row) {
+    if (row < 0 || row >= rows) return kBehind;
+    std::size_t block = 0;
+    for (std::size_t b = 1; b < kBehind; ++b) block += row >= first[b] ? 1 : 0;
+    return block;
+  };
+  std::array<std::size_t, kBehind + 2> begin = {};
+  for (std::size_t i = 0; i < bag.size(); i += words) begin[block_of(bag[i]) + 1] += words;
+  if (begin[1] == bag.size()) return;
+  for (std::size_t b = 1; b < begin.size(); ++b) begin[b] += begin[b - 1];
   thread_local std::vector<std::int32_t> given;
   given.assign(bag.begin(), bag.end());
-  auto to = bag.begin();
-  for (std::int64_t block = 0; block <= kBlocksOfRows; ++block)
-    for (std::size_t i = 0; i < given.size(); i += words) {
-      const std::int64_t row = given[i];
-      const bool last = block == kBlocksOfRows;
-      const bool here = row >= first_of_block(rows, block) && row < first_of_block(rows, block + 1);
-      if (!(last ? row < 0 || row >= rows : here)) continue;
-      to = std::copy_n(given.begin() + static_cast<std::ptrdiff_t>(i), words, to);
-    }
+  for (std::size_t i = 0; i < given.size(); i += words) {
+    std::size_t& to = begin[block_of(given[i])];
+    for (std::size_t w = 0; w < words; ++w) bag[to + w] = given[i + w];
+    to += words;
+  }
 }
 
 /// The same for every bag of samples (exec::ClickBatch::indices).

@@ -271,6 +271,18 @@ std::vector<T> others(const SoftwareField<Of>& field, const T& said) {
   return out;
 }
 
+/// Whether the settings, as they are read back, say that no kernel fuses attention.
+bool say_unfused(std::span<const Setting> table, const nlohmann::json& written) {
+  std::vector<Given> given;
+  for (const auto& [key, value] : written.items())
+    if (value.is_string()) given.push_back({key, {}, {GivenValue{value.get<std::string>(), {}}}});
+  Reading reading("");
+  Draft draft;
+  read_settings(table, given, reading, draft);
+  const auto flash = draft.open.find("flash");
+  return flash != draft.open.end() && flash->second == 0;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> unwritten_words(std::span<const Setting> table, const PlanFile& file,
@@ -289,6 +301,9 @@ std::vector<std::pair<std::string, std::string>> unwritten_words(std::span<const
       return all_written(table, other, plan) != written;
     };
     if (differs(std::decay_t<decltype(field.of(file.job.software))>()) || std::ranges::all_of(instead, differs)) return;
+    // The plan's own `flash: false` writes the same.
+    if constexpr (std::is_same_v<std::decay_t<decltype(*said)>, AttentionKernel>)
+      if (*said == AttentionKernel::math && say_unfused(table, written)) return;
     const auto line = std::ranges::find(lines, std::string(field.key), &std::pair<std::string, std::string>::first);
     out.push_back(*line);
   });

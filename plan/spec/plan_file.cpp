@@ -91,11 +91,13 @@ PlanFile read_plan_file(const Cursor& root) {
   read_version(root.at("format_version"));
   file.job = read_job(root.at("job"));
   file.spec = read_spec(root.at("plan"), file.job);
-  const Cursor software = root.at("job").optional("software");
-  if (!root.findings().failed())
-    check_software(software, file.job.software, file.spec.numerics.flash, {file.spec.compression.gradients});
   const Cursor model = root.at("model");
   if (model.exists()) file.model = models::read_model(model);
+  // A recommender attends to nothing, whatever its plan says of it.
+  const std::optional<bool> flash =
+      file.model.recommender ? std::nullopt : std::optional<bool>(file.spec.numerics.flash);
+  if (!root.findings().failed())
+    check_software(root.at("job").optional("software"), file.job.software, flash, {file.spec.compression.gradients});
   if (file.job.training.dropout) file.model.dropout = *file.job.training.dropout;
   if (file.job.training.lora) file.model.lora = *file.job.training.lora;
   const Cursor cluster = root.at("cluster");

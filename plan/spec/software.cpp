@@ -89,7 +89,7 @@ void check_software(const Cursor& at, const Software& s, const std::optional<boo
            (one == GradientCompression::bf16 && s.reduce_dtype == ReduceType::bf16) ||
            (one == GradientCompression::fp16 && s.reduce_dtype == ReduceType::fp16);
   };
-  if (s.reduce_dtype && !sent.empty() && std::ranges::none_of(sent, fits))
+  if (s.reduce_dtype && !std::ranges::all_of(sent, fits))
     at.optional("reduce_dtype")
         .error("E0121", "gradients travel in another type by the plan's `compression: {gradients}`",
                "leave one of the two out");

@@ -69,7 +69,7 @@ void Handover::check_common(std::string_view optimizer) {
         fmt::format("the order {}", plan::name_of(s.stages.order)), "`schedule: 1f1b`");
   needs("plan.precision", s.numerics.precision != models::DType::tf32, "products in tf32",
         "`precision: bf16`, or set it in PyTorch");
-  needs("plan.rounding", s.numerics.rounding == plan::Rounding::nearest, "stochastic rounding of parameters",
+  needs("job.rounding", s.numerics.rounding == plan::Rounding::nearest, "stochastic rounding of parameters",
         "`rounding: nearest`");
   needs("plan.loss_chunks", s.numerics.loss_chunks == 1, "the loss in chunks of rows", "`loss_chunks: 1`");
   needs("plan.compression.activations", s.compression.activations == plan::ActivationEncoding::none,

@@ -116,16 +116,38 @@ void check_rope_scaling(Handover& h) {
 
 const char* const kExported = "GPTs, Llamas, Qwens and Nemotrons can be exported";
 
+/// An error if the model has `what`: Megatron-LM has flags for it, which this export does not write.
+void leaves_out(Handover& h, const char* key, bool has, const std::string& what, const std::string& help) {
+  if (!has) return;
+  base::Diagnostic found{base::Severity::error,
+                         "E0631",
+                         {h.path, 1, 1, 1},
+                         fmt::format("this export does not write {} for Megatron-LM", what),
+                         help,
+                         {}};
+  h.errors.push_back(h.placed ? h.placed(key, std::move(found)) : std::move(found));
+}
+
+/// Megatron-LM counts the tokens before a token, and not the token itself.
+std::string flags_of_windows(const models::Model& m) {
+  const std::string size = fmt::format("`--window-size {},0`", m.window - 1);
+  if (m.full_first || !m.full_layers.empty())
+    return size + " and a --window-attn-skip-freq that lists its layers, 1 for a window and 0 for none,";
+  return m.window_period > 0 ? size + fmt::format(" and `--window-attn-skip-freq {}`", m.window_period) : size;
+}
+
 /// What blocks compute beside attention.
 void check_blocks(Handover& h) {
   const models::Model& m = h.model();
   const models::Activation a = m.activation;
   h.needs({{"model.causal", m.causal, "BERT (its trainer has left the main branch)"},
-           {"model.pre_norm", m.pre_norm, "norms behind what is added"},
-           {"model.next_sentence", !m.next_sentence, "predictions of the next sentence"}},
+           {"model.pre_norm", !m.causal || m.pre_norm, "norms behind what is added"},
+           {"model.next_sentence", !m.causal || !m.next_sentence, "predictions of the next sentence"}},
           "GPTs and Llamas can be exported");
   h.needs("model.activation", a != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
-  h.needs("model.activation", a != models::Activation::clamped_swiglu, "a clamped SwiGLU", "swiglu, or gelu");
+  leaves_out(h, "model.activation", a == models::Activation::clamped_swiglu, "a clamped SwiGLU",
+             "export it with swiglu, and replace --swiglu by hand with `--quick-geglu --glu-linear-offset 1.0 "
+             "--activation-func-clamp-value 7.0`");
   h.needs("model.activation", a != models::Activation::geglu, "a gate with GELU", "swiglu, or gelu");
   h.needs("model.activation", a != models::Activation::xielu, "xIELU", "another activation");
   h.needs({{"model.parallel", !m.parallel, "attention parallel to the MLP"},
@@ -160,26 +182,30 @@ void check_attention(Handover& h) {
   const models::Model& m = h.model();
   h.needs({{"model.positions", m.positions != models::Positions::alibi, "ALiBi"},
            {"model.position_offset", m.position_offset == 0, "position offsets"},
-           {"model.window", m.window == 0, "windows"},
            {"model.query_scale", m.query_scale == 0, "scales of queries of its own"},
            {"model.attention_cap", m.attention_cap == 0, "caps of scores"},
            {"model.logit_cap", m.logit_cap == 0, "caps of logits"},
            {"model.score_factor", m.score_factor == 1, "scales of scores"}},
           kExported);
   h.needs("model.indexer", !m.indexer.any(), "attention that reads chosen tokens alone", "models without `indexer`");
-  h.needs({{"model.attention_gate", !m.attention_gate, "a gate of attention's output"},
-           {"model.head_gate", !m.head_gate, "a gate of each head"},
+  leaves_out(h, "model.window", m.window > 0, "windows",
+             fmt::format("export it without `window`, and add {} by hand", flags_of_windows(m)));
+  leaves_out(h, "model.attention_gate", m.attention_gate, "a gate of attention's output",
+             "export it without `attention_gate`, and add `--attention-output-gate` by hand");
+  h.needs({{"model.head_gate", !m.head_gate, "a gate of each head"},
            {"model.window_heads", m.window_heads == 0, "layers with a number of heads of their own"},
            {"model.value_dim", m.value_dim == 0, "values of a width of their own"},
            {"model.window_kv_heads", m.window_kv_heads == 0, "windows with a number of heads of their own"},
            {"model.value_scale", m.value_scale == 1, "scales of values"},
-           {"model.full_layers", m.full_layers.empty(), "windows by a list of layers"},
            {"model.window_head_dim", m.window_head_dim == 0, "heads of two widths"},
+           {"model.window_theta", m.window_theta == 0, "windows that rotate at rates of their own"},
+           {"model.sinks_in_windows", !m.sinks_in_windows, "learned attention logits in windows alone"},
            {"model.value_norm", !m.value_norm, "norms of values"},
            {"model.shared_keys", !m.shared_keys.any(), "keys of other layers"}},
           "models without these");
-  h.needs("model.attention_sinks", !m.attention_sinks, "learned attention logits beside the scores",
-          "models without `attention_sinks`");
+  leaves_out(h, "model.attention_sinks", m.attention_sinks && !m.sinks_in_windows,
+             "learned attention logits beside the scores",
+             "export it without `attention_sinks`, and add `--softmax-type learnable` by hand");
   if (m.positions == models::Positions::rope) check_rope_scaling(h);
 }
 

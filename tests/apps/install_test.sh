@@ -21,4 +21,7 @@ for said in man/man1/orrery.1 bash-completion/completions/orrery zsh/site-functi
   fish/vendor_completions.d/orrery.fish; do
   grep -q -- calibrate "moved/share/$said" || { echo "share/$said names no verbs"; exit 1; }
 done
+# zsh loads its script by running it as the function: it has to complete then, too.
+last='if [[ $funcstack[1] == _orrery ]]; then _orrery "$@"; else compdef _orrery orrery; fi'
+[[ $(tail -n 1 moved/share/zsh/site-functions/_orrery) == "$last" ]] || { echo "zsh's first Tab is lost"; exit 1; }
 echo "an installed tree plans and trains, and its man page and completions are there"

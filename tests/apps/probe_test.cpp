@@ -138,6 +138,12 @@ TEST(Probe, RefusesToTakeAMeasurementForThatOfAnotherMachine) {
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("NVIDIA H200"));
   EXPECT_EQ(orrery({"probe", "--events", events, "--cluster", "localhost-2"}).exit_code, 2);
+  std::string text = kEventsOfAnH200;
+  text.replace(text.find("\"cuda\""), std::string("\"cuda\"").size(), "\"cpu\"");
+  const std::string on_cores = scratch.file("cores.jsonl", text);
+  const Ran chips = orrery({"probe", "--events", on_cores, "--cluster", "tpu-v4"});
+  EXPECT_EQ(chips.exit_code, 2);
+  EXPECT_THAT(chips.err, HasSubstr("tpu-v4 is a cluster of chips"));
   const Ran none = orrery({"probe", "--events", events});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("--cluster"));

@@ -145,6 +145,7 @@ TEST(Usage, AMistypedVerbIsAUsageErrorWithASuggestion) {
 TEST(Usage, AnotherWordForAVerbNamesTheVerb) {
   EXPECT_THAT(orrery({"compare", "a.yaml", "b.yaml"}).err, HasSubstr("did you mean `orrery report`?"));
   EXPECT_THAT(orrery({"predict", "a.yaml"}).err, HasSubstr("did you mean `orrery simulate`?"));
+  EXPECT_THAT(orrery({"man"}).err, HasSubstr("did you mean `orrery help --man`?"));
 }
 
 TEST(Usage, ABadNumberIsNamedWithItsFlagAndWhatIsExpected) {

@@ -63,7 +63,11 @@ TEST(AsRun, AttentionIsOfTheKernelThatIsNamed) {
   const Stack math = as_run(eager, {.attention_kernel = plan::AttentionKernel::math}, find);
   EXPECT_EQ(number(math, "stack.softmax_longest"), 1);
   EXPECT_FALSE(math.flash) << "the search fuses none either";
-  EXPECT_TRUE(as_run(math, {.attention_kernel = plan::AttentionKernel::flash_2}, find).flash);
+  const Stack second = as_run(math, {.attention_kernel = plan::AttentionKernel::flash_2}, find);
+  EXPECT_TRUE(second.flash);
+  EXPECT_EQ(second.can.flash_from, clusters::Architecture::ampere);
+  const Stack third = as_run(math, {.attention_kernel = plan::AttentionKernel::flash_3}, find);
+  EXPECT_EQ(third.can.flash_from, clusters::Architecture::hopper);
   const Stack masked = as_run(eager, {.padding_mask = true}, find);
   EXPECT_EQ(number(masked, "stack.attention_generation"), 1);
   EXPECT_EQ(number(masked, "stack.attention_share"), number(eager, "stack.attention_share") / 2);

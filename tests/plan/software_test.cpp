@@ -83,6 +83,8 @@ TEST(SaidSoftware, ThatContradictsItselfOrThePrecisionIsRefused) {
   EXPECT_EQ(said("software: {attention_kernel: math}\nplan: {flash: false}\n").attention_kernel, AttentionKernel::math);
   EXPECT_THAT(error_of("software: {reduce_dtype: fp32}\nplan: {compression: {gradients: bf16}}\n"),
               HasSubstr("job.yaml:5:26"));
+  EXPECT_THAT(error_of("software: {reduce_dtype: fp32}\nplan: {compression: {gradients: [none, bf16]}}\n"),
+              HasSubstr("E0121"));
   EXPECT_EQ(said("software: {reduce_dtype: bf16}\nplan: {compression: {gradients: bf16}}\n").reduce_dtype,
             ReduceType::bf16);
   EXPECT_THAT(error_of("software: {padding_mask: true, attention_kernel: flash-2}\n"), HasSubstr("E0121"));

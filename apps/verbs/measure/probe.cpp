@@ -189,9 +189,10 @@ std::string lower(std::string text) {
 std::optional<Outcome> mistaken(const exec::Measured& measured, const clusters::Cluster& cluster,
                                 const Context& context) {
   const bool gpu = measured.backend == "cuda";
-  if (gpu != (cluster.device().kind != clusters::DeviceKind::cpu))
+  const clusters::DeviceKind kind = cluster.device().kind;
+  if (gpu != (kind != clusters::DeviceKind::cpu))
     return usage(fmt::format("the measurement ran on the {} backend, but {} is a cluster of {}s", measured.backend,
-                             cluster.name, gpu ? "CPU rank" : "GPU"),
+                             cluster.name, gpu ? "CPU rank" : clusters::word_for(kind)),
                  "name the machine that was measured with --cluster");
   if (!gpu) return std::nullopt;
   const auto known = load_known(context.catalog);

@@ -151,16 +151,30 @@ TEST(Megatron, HasTheModuleThatPredictsFurther) {
   EXPECT_THAT(megatron(file_of({}, m)), HasSubstr("--mtp-num-layers 1\n  --mtp-loss-scaling-factor 0.3\n"));
 }
 
-TEST(Megatron, HasNoWordForGptOssesBiasesAndSinks) {
+TEST(Megatron, HasNoWordForGptOssesBiasesAndNamesTheFlagsOfTheRest) {
   models::Model m = deepseek_like();
   m.attention_sinks = m.experts.router_bias = true;
   m.activation = models::Activation::clamped_swiglu;
   const auto made = settings(Framework::megatron, file_of({}, m));
   ASSERT_FALSE(made);
   ASSERT_EQ(made.error().size(), 3U);
-  EXPECT_THAT(made.error()[0].message, HasSubstr("clamped"));
-  EXPECT_THAT(made.error()[1].message, HasSubstr("beside the scores"));
-  EXPECT_THAT(made.error()[2].message, HasSubstr("biases of routers"));
+  EXPECT_EQ(made.error()[0].message, "this export does not write a clamped SwiGLU for Megatron-LM");
+  EXPECT_THAT(made.error()[0].help, HasSubstr("--activation-func-clamp-value 7.0"));
+  EXPECT_THAT(made.error()[1].message, HasSubstr("does not write learned attention logits beside the scores"));
+  EXPECT_THAT(made.error()[1].help, HasSubstr("--softmax-type learnable"));
+  EXPECT_THAT(made.error()[2].message, HasSubstr("cannot express biases of routers"));
+}
+
+TEST(Megatron, IsToldByHandOfWindowsAndOfAGateOfAttention) {
+  models::Model m = samples::tiny_gpt(8);
+  m.window = 8, m.window_period = 2, m.attention_gate = true;
+  const auto made = settings(Framework::megatron, file_of({}, m));
+  ASSERT_FALSE(made);
+  ASSERT_EQ(made.error().size(), 2U);
+  EXPECT_EQ(made.error()[0].message, "this export does not write windows for Megatron-LM");
+  EXPECT_THAT(made.error()[0].help, HasSubstr("`--window-size 7,0` and `--window-attn-skip-freq 2` by hand"));
+  EXPECT_THAT(made.error()[1].message, HasSubstr("does not write a gate of attention's output"));
+  EXPECT_THAT(made.error()[1].help, HasSubstr("--attention-output-gate"));
 }
 
 TEST(Megatron, SaysWhatItHasNoWordForAllAtOnce) {
@@ -196,9 +210,24 @@ TEST(Frameworks, PointToTheKeyThatTheyCannotExpress) {
   EXPECT_EQ(made.error().front().where.line, 7);
 }
 
+TEST(Frameworks, PointToTheKeyOfTheJobThatAsksForStochasticRounding) {
+  plan::PlanSpec spec;
+  spec.numerics.precision = models::DType::bf16, spec.numerics.rounding = plan::Rounding::stochastic;
+  const plan::PlanFile file = file_of(spec);
+  const auto plan = samples::try_make(file.spec, file.model);
+  ASSERT_TRUE(plan);
+  std::vector<std::string> keys;
+  const Placing placed = [&](const std::string& key, base::Diagnostic found) {
+    keys.push_back(key);
+    return found;
+  };
+  ASSERT_FALSE(settings_for(Framework::megatron, file, *plan, "plan.yaml", placed));
+  EXPECT_EQ(keys, std::vector<std::string>{"job.rounding"});
+}
+
 TEST(Frameworks, PointToThePropertyThatTheyCannotExpressAndNameItAlone) {
   models::Model model = samples::tiny_gpt(8);
-  model.window = 8, model.logit_cap = 30;
+  model.attention_cap = 50, model.logit_cap = 30;
   const plan::PlanFile file = file_of({}, model);
   const auto plan = samples::try_make(file.spec, file.model);
   ASSERT_TRUE(plan);
@@ -209,8 +238,8 @@ TEST(Frameworks, PointToThePropertyThatTheyCannotExpressAndNameItAlone) {
   };
   const auto made = settings_for(Framework::megatron, file, *plan, "plan.yaml", placed);
   ASSERT_FALSE(made);
-  EXPECT_EQ(keys, std::vector<std::string>{"model.window"});
-  EXPECT_EQ(made.error().front().message, "Megatron-LM cannot express windows, caps of logits");
+  EXPECT_EQ(keys, std::vector<std::string>{"model.attention_cap"});
+  EXPECT_EQ(made.error().front().message, "Megatron-LM cannot express caps of scores, caps of logits");
 }
 
 TEST(Frameworks, PointToTheKeyOfWhatTheyDoOtherwise) {
@@ -302,6 +331,20 @@ TEST(Megatron, NamesTheWordsOfSoftwareThatItsSettingsLeaveOut) {
   EXPECT_THAT(made->warnings[1].message, HasSubstr("expandable_segments: true"));
 }
 
+TEST(Megatron, SaysThatAttentionIsNotFusedWhereThePlanAndItsSoftwareBothSaySo) {
+  plan::PlanSpec spec;
+  spec.mesh.data = 2, spec.numerics.flash = false;
+  plan::PlanFile file = file_of(spec);
+  file.job.software = {.attention_kernel = plan::AttentionKernel::math};
+  const auto made = settings(Framework::megatron, file);
+  ASSERT_TRUE(made) << base::render(made.error(), false);
+  EXPECT_THAT(made->text, HasSubstr("--attention-backend unfused"));
+  EXPECT_THAT(made->warnings, IsEmpty()) << base::render(made->warnings, false);
+  const auto other = settings(Framework::deepspeed, file);
+  ASSERT_TRUE(other) << base::render(other.error(), false);
+  EXPECT_THAT(base::render(other->warnings, false), HasSubstr("attention_kernel: math")) << "it has no such setting";
+}
+
 TEST(DeepSpeed, HasTheTypesThatTheJobSays) {
   plan::PlanSpec spec;
   spec.mesh.data = 2, spec.states.zero_stage = 1, spec.numerics.precision = models::DType::bf16;
@@ -355,6 +398,7 @@ TEST(DeepSpeed, LeavesOtherParallelismToCode) {
 TEST(Frameworks, TakeNoBertIntoMegatron) {
   plan::PlanFile file = file_of({}, samples::tiny_bert());
   EXPECT_THAT(megatron(file), HasSubstr("BERT"));
+  EXPECT_THAT(megatron(file), Not(HasSubstr("norms behind what is added"))) << "which BERT has, and is named once";
   EXPECT_TRUE(deepspeed(file).is_object()) << deepspeed(file);
 }
 

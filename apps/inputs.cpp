@@ -305,15 +305,17 @@ base::Diagnostics without_units(const clusters::Device& device, models::DType pr
                            {}}};
 }
 
-/// An error if the job asks for fused attention and the software has no kernels for the devices.
-base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Device& device, bool asked,
-                                  const base::Location& at, const char* instead) {
-  if (!asked || !stack.flash || stack.attends_fused(device)) return {};
+/// An error if the job asks for fused attention and the software has no kernels for the devices. `named`: it names one
+/// of CUDA's, which accelerators besides GPUs do not run.
+base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Device& device, bool asked, bool named,
+                                  const base::Location& at) {
+  const bool other = named && device.kind == clusters::DeviceKind::accelerator;
+  if (!asked || !stack.flash || (stack.attends_fused(device) && !other)) return {};
   return {base::Diagnostic{base::Severity::error,
                            "P145",
                            at,
                            fmt::format("{} has no kernels of fused attention for {}", stack.name, device.name),
-                           instead,
+                           named ? "leave out `attention_kernel`, or attention_kernel: math" : "flash: false",
                            {}}};
 }
 
@@ -383,9 +385,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   const bool said_fused = plan::attends_fused(job->software);
   base::Diagnostics lacking = without_units(cluster->device(), job->precision, place_of(document, "precision"));
   for (base::Diagnostic& one :
-       without_kernels(stacks->named(), cluster->device(), job->bounds.numerics.flash.value_or(said_fused),
-                       place_of(document, said_fused ? "software.attention_kernel" : "plan.flash"),
-                       said_fused ? "attention_kernel: math" : "flash: false"))
+       without_kernels(stacks->named(), cluster->device(), job->bounds.numerics.flash.value_or(said_fused), said_fused,
+                       place_of(document, said_fused ? "software.attention_kernel" : "plan.flash")))
     lacking.push_back(std::move(one));
   if (!lacking.empty()) return base::fail(with_lines(std::move(lacking), path, *text, settings));
 
@@ -461,9 +462,9 @@ base::Result<LoadedPlan> load_plan_in(const Catalog& catalog, const base::Docume
                             place_in_job);
   if (!stacks) return base::fail(stacks.error());
   base::Diagnostics lacking = without_units(file.cluster.device(), file.spec.numerics.precision, place("plan"));
-  for (base::Diagnostic& one :
-       without_kernels(stacks->named(), file.cluster.device(), plan::attends_fused(file.job.software),
-                       place_in_job("software.attention_kernel"), "attention_kernel: math"))
+  const bool said_fused = plan::attends_fused(file.job.software);
+  for (base::Diagnostic& one : without_kernels(stacks->named(), file.cluster.device(), said_fused, said_fused,
+                                               place_in_job("software.attention_kernel")))
     lacking.push_back(std::move(one));
   if (!lacking.empty()) return base::fail(std::move(lacking));
   cost::Stack stack = stacks->of(file.spec.states.zero_stage, file.cluster);

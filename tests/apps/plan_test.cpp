@@ -128,6 +128,10 @@ TEST(Plan, RefusesAKernelOfLaterDevicesInAJobAndInItsPlan) {
   const Ran third = orrery({"plan", scratch.file("third.yaml", job + "software: {attention_kernel: flash-3}\n")});
   EXPECT_EQ(third.exit_code, 3);
   EXPECT_NE(third.err.find("error[P145]"), std::string::npos) << third.err;
+  const Ran chips = orrery({"plan", scratch.file("chips.yaml",
+                                                 "model: gpt2-124m\ncluster: tpu-v4\nbatch: 64\n"
+                                                 "software: {attention_kernel: flash-2}\n")});
+  EXPECT_NE(chips.err.find("error[P145]"), std::string::npos) << chips.err;
   const std::string path = (scratch.path() / "plan.yaml").string();
   const std::string second = scratch.file("second.yaml", job + "software: {attention_kernel: flash-2}\n");
   ASSERT_EQ(orrery({"plan", second, "-o", path}).exit_code, 0);

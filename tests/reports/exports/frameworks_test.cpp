@@ -210,6 +210,14 @@ TEST(Frameworks, PointToTheKeyThatTheyCannotExpress) {
   EXPECT_EQ(made.error().front().where.line, 7);
 }
 
+/// Notes the keys that findings point at.
+Placing noting(std::vector<std::string>& keys) {
+  return [&keys](const std::string& key, base::Diagnostic found) {
+    keys.push_back(key);
+    return found;
+  };
+}
+
 TEST(Frameworks, PointToTheKeyOfTheJobThatAsksForStochasticRounding) {
   plan::PlanSpec spec;
   spec.numerics.precision = models::DType::bf16, spec.numerics.rounding = plan::Rounding::stochastic;
@@ -217,10 +225,7 @@ TEST(Frameworks, PointToTheKeyOfTheJobThatAsksForStochasticRounding) {
   const auto plan = samples::try_make(file.spec, file.model);
   ASSERT_TRUE(plan);
   std::vector<std::string> keys;
-  const Placing placed = [&](const std::string& key, base::Diagnostic found) {
-    keys.push_back(key);
-    return found;
-  };
+  const Placing placed = noting(keys);
   ASSERT_FALSE(settings_for(Framework::megatron, file, *plan, "plan.yaml", placed));
   EXPECT_EQ(keys, std::vector<std::string>{"job.rounding"});
 }
@@ -232,10 +237,7 @@ TEST(Frameworks, PointToThePropertyThatTheyCannotExpressAndNameItAlone) {
   const auto plan = samples::try_make(file.spec, file.model);
   ASSERT_TRUE(plan);
   std::vector<std::string> keys;
-  const Placing placed = [&](const std::string& key, base::Diagnostic found) {
-    keys.push_back(key);
-    return found;
-  };
+  const Placing placed = noting(keys);
   const auto made = settings_for(Framework::megatron, file, *plan, "plan.yaml", placed);
   ASSERT_FALSE(made);
   EXPECT_EQ(keys, std::vector<std::string>{"model.attention_cap"});
@@ -250,10 +252,7 @@ TEST(Frameworks, PointToTheKeyOfWhatTheyDoOtherwise) {
   const auto plan = samples::try_make(file.spec, file.model);
   ASSERT_TRUE(plan);
   std::vector<std::string> keys;
-  const Placing placed = [&](const std::string& key, base::Diagnostic found) {
-    keys.push_back(key);
-    return found;
-  };
+  const Placing placed = noting(keys);
   ASSERT_TRUE(settings_for(Framework::megatron, file, *plan, "plan.yaml", placed));
   EXPECT_EQ(keys, (std::vector<std::string>{"job.training.initial_weights", "plan.compression.gradients"}));
 }

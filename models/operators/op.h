@@ -212,8 +212,9 @@ enum class OpKind : std::uint8_t {
   /// and a list of rows to write back (plan::RowMove). n: lookups. accumulate: the step changes the rows that it looks
   /// up.
   cache_rows,
-  /// in: lengths, indices (as received, or from cache_rows), tables. out: sums of rows (slots at the tables). n:
-  /// lookups, m: columns of a row, k: values of the output
+  /// in: lengths, indices (as received, or from cache_rows), tables, [rows as received, where indices are those of a
+  /// cache: by them a bag's sum is a tree, exec/data/row_blocks.h]. out: sums of rows (slots at the tables).
+  /// n: lookups, m: columns of a row, k: values of the output
   embedding_bag,
   /// in: lengths, indices, gradients (at the tables). out: for tables whose columns are on several ranks, the squares
   /// of each row's gradient, summed over this rank's columns (they are then summed over ranks); n, m as above.

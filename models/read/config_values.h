@@ -98,8 +98,8 @@ class ConfigValues : public ConfigKeys {
   [[nodiscard]] bool written(const char* key) const override { return at_.has(key); }
 
  protected:
-  [[nodiscard]] const Cursor& file() const { return at_; }
-  [[nodiscard]] Model& into() { return model_; }
+  [[nodiscard]] const Cursor& file() const { return at_; }  ///< the map that is read
+  [[nodiscard]] Model& into() { return model_; }            ///< what it is read into
   /// The first of several names that the file has; an empty cursor if it has none. E0104 where a map is something else.
   [[nodiscard]] Cursor find(Names names) const {
     Cursor found;

@@ -24,7 +24,7 @@ struct dim3 {
   constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1) : x(vx), y(vy), z(vz) {}
 };
 
-extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+extern constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 enum cudaError_t {
   cudaSuccess = 0,

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulation {
 namespace {
@@ -50,21 +50,22 @@ struct Block {
   std::vector<std::uint64_t> slots[2];
   Context scheduler{};
   unsigned current = 0, size = 0;
+  unsigned first = 0, place = 0;  // of the warp that runs: its first thread, and the place of `current` in `lanes`
   std::vector<float> shared;
   const std::function<void()>* kernel = nullptr;
   unsigned order = 0;
 };
 
-Block& block() {
+constinit thread_local Block* block_of_thread = nullptr;
+
+Block& make_block() {
   static thread_local Block instance;
+  block_of_thread = &instance;
   return instance;
 }
 
-void fiber_main() {
-  Block& b = block();
-  (*b.kernel)();
-  b.fibers[b.current].state = State::finished;
-  switch_to(b.fibers[b.current].context, b.scheduler);
+Block& block() {
+  return block_of_thread != nullptr ? *block_of_thread : make_block();
 }
 
 char* take_stack(Block& b) {
@@ -74,33 +75,68 @@ char* take_stack(Block& b) {
   return stack;
 }
 
-void wait_as(State state) {
-  Block& b = block();
-  b.fibers[b.current].state = state;
-  switch_to(b.fibers[b.current].context, b.scheduler);
+/// Lets a warp pass whose 32 lanes all wait. True if it did.
+bool release_warp(Block& b) {
+  unsigned waiting = 0;
+  const unsigned last = std::min(b.first + kWarpLanes, b.size);
+  for (unsigned i = b.first; i < last; ++i) waiting += b.fibers[i].state == State::at_warp_barrier ? 1 : 0;
+  if (waiting == 0) return false;
+  if (waiting != kWarpLanes) bug("a shuffle or vote that not all lanes of a warp reach");
+  for (unsigned i = b.first; i < last; ++i) b.fibers[i].state = State::ready;
+  return true;
 }
 
-void resume(Block& b, unsigned i) {
-  Fiber& fiber = b.fibers[i];
+/// From `place` on, in the warp's order, the next lane that may run: each as far as it gets, and again from the first
+/// one when all wait for each other. Null: the warp gets no further without the others.
+Fiber* next_lane(Block& b, unsigned place) {
+  do {
+    for (; place < kWarpLanes; ++place) {
+      const unsigned i = b.first + b.lanes[place];
+      if (i >= b.size || b.fibers[i].state != State::ready) continue;
+      b.place = place;
+      b.current = i;
+      threadIdx = b.fibers[i].index;
+      return &b.fibers[i];
+    }
+    place = 0;
+  } while (release_warp(b));
+  return nullptr;
+}
+
+void fiber_main();
+
+/// Its context, on a stack of its own if it has not begun.
+Context& context_of(Block& b, Fiber& fiber) {
   if (fiber.stack == nullptr) {
     fiber.stack = take_stack(b);
     start(fiber.context, fiber.stack, kStack, fiber_main);
   }
-  b.current = i;
-  threadIdx = fiber.index;
-  switch_to(b.scheduler, fiber.context);
-  if (fiber.state == State::finished) b.free_stacks.push_back(std::exchange(fiber.stack, nullptr));
+  return fiber.context;
 }
 
-/// Lets a warp pass whose 32 lanes all wait. True if it did.
-bool release_warp(Block& b, unsigned first) {
-  unsigned waiting = 0;
-  const unsigned last = std::min(first + kWarpLanes, b.size);
-  for (unsigned i = first; i < last; ++i) waiting += b.fibers[i].state == State::at_warp_barrier ? 1 : 0;
-  if (waiting == 0) return false;
-  if (waiting != kWarpLanes) bug("a shuffle or vote that not all lanes of a warp reach");
-  for (unsigned i = first; i < last; ++i) b.fibers[i].state = State::ready;
-  return true;
+/// Lanes hand over to each other: by way of the scheduler it would be twice as many switches.
+void wait_as(State state) {
+  Block& b = block();
+  Fiber& me = b.fibers[b.current];
+  me.state = state;
+  Fiber* const next = next_lane(b, b.place + 1);
+  if (next != &me) switch_to(me.context, next != nullptr ? context_of(b, *next) : b.scheduler);
+}
+
+void fiber_main() {
+  Block& b = block();
+  while (true) {
+    (*b.kernel)();
+    Fiber& me = b.fibers[b.current];
+    me.state = State::finished;
+    Fiber* const next = next_lane(b, b.place + 1);
+    if (next != nullptr && next->stack == nullptr) {  // goes on here
+      next->stack = std::exchange(me.stack, nullptr);
+      continue;
+    }
+    b.free_stacks.push_back(std::exchange(me.stack, nullptr));  // nobody begins on it before the switch
+    switch_to(me.context, next != nullptr ? next->context : b.scheduler);
+  }
 }
 
 void release_block(Block& b) {
@@ -120,10 +156,8 @@ std::vector<unsigned> order_of(const Block& b, unsigned count) {
 
 /// Runs one warp as far as it gets without the others: that is where a missing block barrier shows.
 void run_warp(Block& b, unsigned first) {
-  do {
-    for (const unsigned lane : b.lanes)
-      if (first + lane < b.size && b.fibers[first + lane].state == State::ready) resume(b, first + lane);
-  } while (release_warp(b, first));
+  b.first = first;
+  if (Fiber* const lane = next_lane(b, 0)) switch_to(b.scheduler, context_of(b, *lane));
 }
 
 void run_block(Block& b, dim3 block_size) {

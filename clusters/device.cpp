@@ -3,6 +3,10 @@
 
 #include <fmt/core.h>
 
+#include <optional>
+#include <type_traits>
+#include <utility>
+
 #include "clusters/limits.h"
 
 namespace orrery::clusters {
@@ -39,60 +43,83 @@ std::vector<std::string> read_sources(const Cursor& at) {
   return sources;
 }
 
-Device read_device(const Cursor& at) {
-  Device device;
-  device.name = at.at("name").text();
-  device.kind = static_cast<DeviceKind>(at.at("kind").choice(kKinds));
+namespace {
+
+/// Over `device`, each key that is given; all that a device must have where it is `fresh`.
+Device read_over(const Cursor& at, Device device, bool fresh) {
+  const auto part = [&](const char* key) { return fresh ? at.at(key) : at.optional(key); };
+  const auto number = [](const Cursor& one, auto& into, UnitKind unit, double least, double most, double otherwise) {
+    if (one.exists()) into = std::remove_reference_t<decltype(into)>{one.quantity(unit, least, most, otherwise)};
+  };
+  if (const Cursor name = part("name"); name.exists() || fresh) device.name = name.text();
+  if (const Cursor kind = part("kind"); kind.exists() || fresh)
+    device.kind = static_cast<DeviceKind>(kind.choice(kKinds, static_cast<int>(device.kind)));
   const Cursor architecture = at.optional("architecture");
-  device.architecture = device.kind == DeviceKind::cpu ? Architecture::cpu : Architecture::ampere;
-  if (architecture.exists() || device.kind != DeviceKind::cpu) {
+  if (fresh) device.architecture = device.kind == DeviceKind::cpu ? Architecture::cpu : Architecture::ampere;
+  if (architecture.exists() || (fresh && device.kind != DeviceKind::cpu)) {
     device.architecture = static_cast<Architecture>(
         at.at("architecture").choice(architecture_words(), static_cast<int>(device.architecture)));
   }
-  device.peak = read_peaks(at.at("peak"));
-  device.vector_peak =
-      FlopsPerSecond{at.at("vector_peak").quantity(UnitKind::flops_per_second, kLeastRate, kMostRate, 1)};
-  device.memory = Bytes{at.at("memory").quantity(UnitKind::bytes, kLeastBytes, kMostBytes, 1)};
-  device.memory_bandwidth =
-      BytesPerSecond{at.at("memory_bandwidth").quantity(UnitKind::bytes_per_second, kLeastRate, kMostBandwidth, 1)};
-  device.cache = Bytes{at.at("cache").quantity(UnitKind::bytes, 0, kMostBytes, 0)};
-  device.multiprocessors = static_cast<int>(at.at("multiprocessors").integer(1, kMostParts, 1));
-  const Cursor power = at.optional("power");
-  if (power.exists()) device.power = base::Watts{power.quantity(UnitKind::watts, 0, kMostRate, 0)};
-  const Cursor idle = at.optional("idle_power");
-  if (idle.exists()) device.idle_power = base::Watts{idle.quantity(UnitKind::watts, 0, kMostRate, 0)};
+  if (const Cursor peak = part("peak"); peak.exists()) device.peak = read_peaks(peak);
+  number(part("vector_peak"), device.vector_peak, UnitKind::flops_per_second, kLeastRate, kMostRate, 1);
+  number(part("memory"), device.memory, UnitKind::bytes, kLeastBytes, kMostBytes, 1);
+  number(part("memory_bandwidth"), device.memory_bandwidth, UnitKind::bytes_per_second, kLeastRate, kMostBandwidth, 1);
+  number(part("cache"), device.cache, UnitKind::bytes, 0, kMostBytes, 0);
+  if (const Cursor parts = part("multiprocessors"); parts.exists())
+    device.multiprocessors = static_cast<int>(parts.integer(1, kMostParts, 1));
+  const Cursor power = at.optional("power"), idle = at.optional("idle_power");
+  number(power, device.power, UnitKind::watts, 0, kMostRate, 0);
+  number(idle, device.idle_power, UnitKind::watts, 0, kMostRate, 0);
   if (device.power.value > 0 && device.idle_power.value > device.power.value)
-    idle.error("C04", "a device draws more without work than it is rated for", "correct 'idle_power' or 'power'");
-  const Cursor price = at.optional("price");
-  if (price.exists()) device.price = base::DollarsPerHour{price.quantity(UnitKind::dollars_per_hour, 0, kMostRate, 0)};
-  device.sources = read_sources(at.optional("sources"));
+    (idle.exists() ? idle : power)
+        .error("C04", "a device draws more without work than it is rated for", "correct 'idle_power' or 'power'");
+  number(at.optional("price"), device.price, UnitKind::dollars_per_hour, 0, kMostRate, 0);
+  std::vector<std::string> sources = read_sources(at.optional("sources"));
+  device.sources.insert(device.sources.end(), sources.begin(), sources.end());
   return device;
+}
+
+/// The catalogue's device of this name; nothing after an error, which is reported at `at`.
+std::optional<Device> find_device(const Cursor& at, const Find& find) {
+  const std::string name = at.text();
+  if (name.empty()) return std::nullopt;
+  const std::optional<std::string> text = find ? find("devices/" + name) : std::nullopt;
+  if (!text) {
+    at.error("C01", fmt::format("device '{}' is not in the catalogue", name),
+             "name one of clusters/catalog/devices, or write the device out as a mapping");
+    return std::nullopt;
+  }
+  base::Result<Device> device = base::read_document<Device>(*text, "devices/" + name + ".yaml",
+                                                            std::function<Device(const Cursor&)>(read_device));
+  if (device) return std::move(*device);
+  for (const base::Diagnostic& d : device.error()) {
+    at.error(d.code, fmt::format("{}:{}:{}: {}", d.where.file, d.where.line, d.where.column, d.message), d.help);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Device read_device(const Cursor& at) {
+  return read_over(at, {}, true);
 }
 
 Device resolve_device(const Cursor& at, const Find& find) {
   if (!at.exists()) return {};
-  if (at.is_map()) return read_device(at);
+  if (at.is_map()) {
+    if (!at.has("like")) return read_device(at);
+    std::optional<Device> base = find_device(at.at("like"), find);
+    if (base) return read_over(at, std::move(*base), false);
+    at.ignore();
+    return {};
+  }
   if (at.is_sequence()) {
     at.error("C12", "a cluster has one kind of device, and this is a list of several",
              "plan each kind's nodes by themselves, as a cluster of their own: a step waits for its slowest rank");
     at.ignore();
     return {};
   }
-  const std::string name = at.text();
-  if (name.empty()) return {};
-  const std::optional<std::string> text = name.empty() || !find ? std::nullopt : find("devices/" + name);
-  if (!text) {
-    at.error("C01", fmt::format("device '{}' is not in the catalogue", name),
-             "name one of clusters/catalog/devices, or write the device out as a mapping");
-    return {};
-  }
-  const base::Result<Device> device = base::read_document<Device>(*text, "devices/" + name + ".yaml",
-                                                                  std::function<Device(const Cursor&)>(read_device));
-  if (device) return *device;
-  for (const base::Diagnostic& d : device.error()) {
-    at.error(d.code, fmt::format("{}:{}:{}: {}", d.where.file, d.where.line, d.where.column, d.message), d.help);
-  }
-  return {};
+  return find_device(at, find).value_or(Device{});
 }
 
 }  // namespace orrery::clusters

@@ -8,7 +8,8 @@ namespace orrery::clusters {
 
 /// A device given in full.
 [[nodiscard]] Device read_device(const base::Cursor& at);
-/// A device given in full, or by its catalogue name (C01 if there is no such entry).
+/// A device given in full, by its catalogue name, or `like` one of that name with some keys changed (C01 if there is no
+/// such entry).
 [[nodiscard]] Device resolve_device(const base::Cursor& at, const Find& find);
 
 /// Text as a YAML double-quoted scalar.

@@ -181,6 +181,7 @@ ordered_json schema_of(const std::string& kind, const Catalog& catalog) {
   if (kind == "cluster") {
     // Both as written by hand and as in plan files, which contain the device in full.
     std::vector<std::string> texts = texts_of(catalog, kClusters);
+    texts.emplace_back("like: dgx-a100\ndevice: {like: a100-sxm4-80gb}");
     for (std::size_t i = 0, given = texts.size(); i < given; ++i)
       if (const auto cluster = clusters::parse_cluster(texts[i], "schema", find))
         texts.push_back(clusters::write_cluster(*cluster));

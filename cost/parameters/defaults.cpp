@@ -2,9 +2,12 @@
 /// CPU ranks are placeholders that say so; `orrery calibrate` replaces them.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cost/parameters/calibration.h"
+#include "cost/parameters/device_power.h"
 
 namespace orrery::cost {
 
@@ -14,6 +17,17 @@ std::string network_of(const clusters::Cluster& cluster) {
 }
 
 namespace {
+
+/// A device that lowers its clocks in large products at its rated power, and the share of its peak that they reach.
+struct AtPower {
+  double watts, idle_watts;
+  int multiprocessors;
+  double peak_tflops;  ///< in 16 bits
+  double share_16, share_8;
+};
+constexpr AtPower kA100 = {400, 50, 108, 312, 0.869, 0.869}, kA100Pcie = {300, 50, 108, 312, 0.811, 0.811};
+constexpr AtPower kH100 = {700, 70, 132, 989.4, 0.803, 0.709}, kH200 = {700, 70, 132, 989.4, 0.803, 0.734};
+constexpr AtPower kB200 = {1000, 140, 148, 2250, 0.776, 0.763};
 
 /// A public measurement: the best matrix product of a shape search relative to the datasheet's dense peak, and the
 /// share of that peak that attention kernels reach.
@@ -27,6 +41,7 @@ struct Known {
   const char* attention;              ///< of the newest kernel's shares
   const char* second;                 ///< of FlashAttention-2's
   double untuned = 1;                 ///< share of the best product that a library's own choice of kernel reaches
+  const AtPower* power = nullptr;     ///< what of its family is measured, where power bounds products
 };
 
 constexpr const char* kMamf = "ml-engineering (stas00), maximum achievable matmul FLOPS: ";
@@ -71,23 +86,26 @@ constexpr double kMi250 = 0.768, kMi300 = 0.511, kMi325 = 0.6, kMi355 = 0.622, k
 constexpr Known kKnown[] = {
     {"V100", 0.90, 0.90, 128, 128, 0.40, 0.35, 1, 1,
      "NVIDIA developer forum: about 101 of 112 TFLOPS, fp16, 8192 cubed", kFlash2, kFlash2},
-    {"A100-PCIe", 0.811, 0.811, 256, 128, 0.62, 0.55, 0.55, 1, "A100 PCIe bf16 253 of 312 TFLOPS", kFlash2, kFlash2},
-    {"A100", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS", kFlash2, kFlash2},
-    {"A800", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS", kFlash2, kFlash2},
+    {"A100-PCIe", 0.811, 0.811, 256, 128, 0.62, 0.55, 0.55, 1, "A100 PCIe bf16 253 of 312 TFLOPS", kFlash2, kFlash2, 1,
+     &kA100Pcie},
+    {"A100", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS", kFlash2, kFlash2, 1,
+     &kA100},
+    {"A800", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS", kFlash2, kFlash2, 1,
+     &kA100},
     {"GH200", 0.838, 0.776, 256, 128, 0.58, 0.48, 0.35, 0.62, "GH200 SXM bf16 829 of 989, fp8 1535 of 1979 TFLOPS",
-     kFlash3, kSecond},
+     kFlash3, kSecond, 1, &kH100},
     {"H100", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS",
-     kFlash3, kSecond},
+     kFlash3, kSecond, 1, &kH100},
     {"H800", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS",
-     kFlash3, kSecond},
+     kFlash3, kSecond, 1, &kH100},
     {"H200", 0.803, 0.734, 256, 128, 0.58, 0.48, 0.35, 0.62, "H200 SXM bf16 794 of 989, fp8 1453 of 1979 TFLOPS",
-     kFlash3, kSecond},
-    {"GB200", 0.698, 0.687, 256, 128, 0.55, 0.45, 0.15, 0.3, kAsB200, kLikeHopper, kSecondOnBlackwell},
-    {"GB300", 0.782, 0.769, 256, 128, 0.55, 0.45, 0.15, 0.3, kGb300, kLikeHopper, kSecondOnBlackwell},
+     kFlash3, kSecond, 1, &kH200},
+    {"GB200", 0.698, 0.687, 256, 128, 0.55, 0.45, 0.15, 0.3, kAsB200, kLikeHopper, kSecondOnBlackwell, 1, &kB200},
+    {"GB300", 0.782, 0.769, 256, 128, 0.55, 0.45, 0.15, 0.3, kGb300, kLikeHopper, kSecondOnBlackwell, 1, &kB200},
     {"B200", 0.776, 0.763, 256, 128, 0.55, 0.45, 0.15, 0.3, "B200 bf16 1745 of 2250, fp8 3433 of 4500 TFLOPS",
-     kLikeHopper, kSecondOnBlackwell},
+     kLikeHopper, kSecondOnBlackwell, 1, &kB200},
     {"B300", 0.786, 0.745, 256, 128, 0.55, 0.45, 0.15, 0.3, "B300 bf16 1769 of 2250, fp8 3353 of 4500 TFLOPS",
-     kLikeHopper, kSecondOnBlackwell},
+     kLikeHopper, kSecondOnBlackwell, 1, &kB200},
     {"MI250X", kMi250, kMi250, 256, 128, kMi250* kAttention, kMi250* kAttentionGrad, 0.5, 1,
      "MI250X, one of two dies, bf16 147 of 191.5 TFLOPS", kBelowProducts, kNoSecond, kAmdUntuned},
     {"MI300X", kMi300, 0.443, 256, 128, kMi300* kAttention, kMi300* kAttentionGrad, 0.5, 1,
@@ -119,16 +137,32 @@ double exponentials(const clusters::Device& device) {
   return kEach / (kFlops * kUnits);
 }
 
+/// Shares of their peak that products in 16 bits and in 8 reach: those of shape searches, or what its power lets a
+/// device of their family reach. A kind that no search was made for, or that power does not bound, has the first.
+std::pair<double, double> shares_of(const Known& k, const clusters::Device& device) {
+  const auto peak = device.peak.find("bf16");
+  if (k.power == nullptr || peak == device.peak.end()) return {k.matmul, k.fp8};
+  const AtPower& best = *k.power;
+  const double at_its_power =
+      products_beside({base::Watts{best.watts}, base::Watts{best.idle_watts}, best.multiprocessors}, device) *
+      (best.peak_tflops / (peak->second.value / 1e12));
+  return {std::min(k.matmul, best.share_16 * at_its_power), std::min(k.fp8, best.share_8 * at_its_power)};
+}
+
 void gpu(Calibration& c, const clusters::Device& device) {
   const Known& k = known(device.name);
   const std::string source =
       k.source == nullptr ? "assumption, uncalibrated: no shape search on this device is known; as A100's 271 of "
                             "312 TFLOPS"
                           : std::string(kMamf) + k.source;
+  const auto [matmul, fp8] = shares_of(k, device);
+  const auto by_power = [&](bool bound) {
+    return bound ? fmt::format("{}; at this device's {:.0f} W", source, device.power.value) : source;
+  };
   for (const char* dtype : {"fp32", "bf16", "fp16", "tf32"})
-    c.set(fmt::format("device.matmul.{}.efficiency", dtype), k.matmul, source);
-  c.set("device.matmul.fp8.efficiency", k.fp8, source);
-  c.set("device.matmul.fp4.efficiency", k.fp8 * kFp4, kFp4Source);
+    c.set(fmt::format("device.matmul.{}.efficiency", dtype), matmul, by_power(matmul < k.matmul));
+  c.set("device.matmul.fp8.efficiency", fp8, by_power(fp8 < k.fp8));
+  c.set("device.matmul.fp4.efficiency", fp8 * kFp4, kFp4Source);
   c.set("device.matmul.untuned_share", k.untuned, k.untuned < 1 ? kUntuned : kTuned);
   c.set("device.matmul.tile_rows", k.tile_rows, kTiles);
   c.set("device.matmul.tile_columns", k.tile_columns, kTiles);

@@ -89,10 +89,13 @@ DeviceWords device_words(const std::string& name) {
     } else if (i + 1 < words.size() && (words[i + 1] == "gb" || words[i + 1] == "gib") && number_with(word, {""})) {
       out.gb = number_with(word, {""});
       ++i;
-    } else if (number_with(word, {"w", "x"}) && out.number.empty()) {
-      continue;  // "8x", "500W"
-    } else if (number_with(word, {"w"})) {
-      continue;
+    } else if (const auto watts = number_with(word, {"w", "watts"})) {
+      out.watts = watts;
+    } else if (i + 1 < words.size() && (words[i + 1] == "w" || words[i + 1] == "watts") && number_with(word, {""})) {
+      out.watts = number_with(word, {""});
+      ++i;
+    } else if (number_with(word, {"x"}) && out.number.empty()) {
+      continue;  // "8x"
     } else if (word.rfind("sxm", 0) == 0 || word.rfind("pcie", 0) == 0 || word.rfind("nvl", 0) == 0) {
       out.form = word[0] == 's' ? "sxm" : word[0] == 'p' ? "pcie" : "nvl";
     } else if (out.number.empty() && std::any_of(word.begin(), word.end(), digit)) {

@@ -9,12 +9,13 @@ namespace orrery::sim {
 
 /// A device's name, taken apart.
 struct DeviceWords {
-  std::string letters;               ///< before the number: "a", "h", "mi", "gb"
-  std::string number;                ///< "100", "3090"
-  std::string suffix;                ///< after the number: "x", "g"
-  std::string others;                ///< further words of the model, sorted: " ada", " pro"
-  std::string form;                  ///< "sxm", "pcie", "nvl"; empty: not stated
-  std::optional<std::int64_t> gb{};  ///< memory; none: not stated
+  std::string letters;                  ///< before the number: "a", "h", "mi", "gb"
+  std::string number;                   ///< "100", "3090"
+  std::string suffix;                   ///< after the number: "x", "g"
+  std::string others;                   ///< further words of the model, sorted: " ada", " pro"
+  std::string form;                     ///< "sxm", "pcie", "nvl"; empty: not stated
+  std::optional<std::int64_t> gb{};     ///< memory; none: not stated
+  std::optional<std::int64_t> watts{};  ///< that it may draw; none: not stated
 };
 [[nodiscard]] DeviceWords device_words(const std::string& name);
 

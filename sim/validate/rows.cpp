@@ -123,6 +123,7 @@ constexpr Integer<Setup> kIntegers[] = {
     {&Setup::further, "mtp_layers", 0},
     {&Setup::gpus, "gpus", 1, kMostRanks},
     {&Setup::gpu_gb, "gpu_mem_gb"},
+    {&Setup::gpu_watts, "gpu_power_w"},
     {&Setup::gpus_per_node, "gpus_per_node"},
     {&Setup::tensor, "tp", 1, kMostRanks},
     {&Setup::pipeline, "pp", 1, kMostRanks},

@@ -46,6 +46,7 @@ struct Setup {
   std::optional<bool> sequence_parallel, partition_checkpoints, flash_attention, interleaved, scatter_gather;
   std::optional<bool> tied_embeddings, gated_mlp, compiled;
   std::optional<std::int64_t> gpu_gb;     ///< memory of a device, where its name does not say it
+  std::optional<std::int64_t> gpu_watts;  ///< the power that a device may draw, where its name does not say it
   std::optional<double> inter_node_gbps;  ///< Gb/s per node
   std::optional<double> params_b;         ///< billions of parameters
   std::string inter_node_link;            ///< in the source's words: "IB NDR 8x400Gb/s per node"

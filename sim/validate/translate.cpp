@@ -241,6 +241,12 @@ const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
 }
 
+/// The watts that the row's devices may draw, where it says so and they are fewer than the device's rated ones.
+std::optional<std::int64_t> power_limit_of(const Setup& s, const clusters::Device& device) {
+  const std::optional<std::int64_t> stated = s.gpu_watts ? s.gpu_watts : device_words(s.gpu_type).watts;
+  return stated && static_cast<double>(*stated) < device.power.value ? stated : std::nullopt;
+}
+
 }  // namespace
 
 Translator::Translator(Library library) : library_(std::move(library)) {}
@@ -350,6 +356,8 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
     notes.push_back(fmt::format("device '{}' is treated as {}", s.gpu_type, base->device().name));
   auto machine = with_nodes_of(*base, s);
   if (!machine) return fail(machine.error());
+  if (const auto watts = power_limit_of(s, base->device()))
+    notes.push_back(fmt::format("devices that may draw {} of {:.0f} W", *watts, base->device().power.value));
   if (machine->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", machine->devices_per_node));
   if (*s.gpus > per_node && stated.empty())
     notes.push_back(fmt::format("the network of {} ({})", base->name, base->shape->network.kind));
@@ -361,10 +369,12 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
 
 Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const clusters::Cluster& machine,
                                                                            const Setup& s) {
-  const std::string key =
-      fmt::format("{} {} {} {}", machine.name, machine.devices_per_node, *s.gpus, s.inter_node_gbps.value_or(0));
+  const std::optional<std::int64_t> watts = power_limit_of(s, machine.device());
+  const std::string key = fmt::format("{} {} {} {} {}", machine.name, machine.devices_per_node, *s.gpus,
+                                      s.inter_node_gbps.value_or(0), watts.value_or(0));
   if (const auto found = made_clusters_.find(key); found != made_clusters_.end()) return found->second;
   clusters::Cluster cluster = machine;
+  if (watts) cluster.devices[0].power = base::Watts{static_cast<double>(*watts)};
   if (s.inter_node_gbps && cluster.shape && cluster.shape->node.nics > 0) {
     constexpr double kBytesPerGigabit = 1e9 / 8;
     // In a rack, whose trays rows call nodes, each device has a tray's share.

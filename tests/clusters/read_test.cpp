@@ -131,6 +131,30 @@ TEST(Power, IsReadWrittenAndSurvivesAnotherSize) {
   EXPECT_EQ(resized(*read, 2)->power.host, base::Watts{500}) << "two of a node's eight devices have a quarter of it";
 }
 
+TEST(DeviceLike, ChangesTheKeysThatAreGivenAndKeepsTheOthers) {
+  const auto read =
+      parse_cluster("name: x\nlike: hgx-h100\ndevice: {like: h100-sxm5-80gb, power: 500 W, sources: our racks}\n",
+                    "c.yaml", testing::from_catalog);
+  ASSERT_TRUE(read) << base::render(read.error(), false);
+  const auto whole = parse_cluster("name: x\nlike: hgx-h100\n", "c.yaml", testing::from_catalog);
+  ASSERT_TRUE(whole);
+  Device expected = whole->device();
+  expected.power = base::Watts{500};
+  expected.sources.emplace_back("our racks");
+  EXPECT_EQ(read->device(), expected);
+  const auto again = parse_cluster(read->text, "again.yaml", testing::from_catalog);
+  ASSERT_TRUE(again) << base::render(again.error(), false);
+  EXPECT_EQ(again->device(), expected);
+}
+
+TEST(DeviceLike, IsRefusedWhereItNamesNothingOrChangesWhatNoDeviceHas) {
+  const auto of = [](const std::string& device) { return first("name: x\nlike: hgx-h100\ndevice: " + device + "\n"); };
+  EXPECT_EQ(of("{like: h100-sxm9}").code, "C01");
+  EXPECT_EQ(of("{like: h100-sxm5-80gb, watts: 500 W}").code, "E0103");
+  EXPECT_EQ(of("{like: h100-sxm5-80gb, power: 60 W}").code, "C04") << "less than it draws without work";
+  EXPECT_EQ(of("{power: 500 W}").code, "E0102") << "without `like` a device is given in full";
+}
+
 TEST(Power, WithoutWorkIsNoMoreThanRatedAndAPueNoLessThanOne) {
   EXPECT_EQ(first(std::string(kPowered) + "500 W}\n").code, "C04");
   EXPECT_NE(first("name: x\nlike: dgx-a100\npower: {pue: 0.9}\n").code, "");

@@ -61,6 +61,13 @@ TEST(Likeness, TakesTheFormAndTheMemoryThatANameStates) {
   EXPECT_EQ(meant("A100-SXM", 40), "A100-SXM4-40GB") << "stated elsewhere in the row";
 }
 
+TEST(Likeness, ReadsTheWattsThatANameStates) {
+  EXPECT_EQ(device_words("H100-SXM-96GB-500W").watts, 500);
+  EXPECT_EQ(device_words("B200 (limited to 750 W)").watts, 750);
+  EXPECT_EQ(device_words("8x NVIDIA H100 80GB HBM3").watts, std::nullopt);
+  EXPECT_EQ(meant("H100 SXM 500 W"), "H100-SXM5-80GB");
+}
+
 TEST(Likeness, NumbersAreWholeSoThatA10IsNoA100) {
   EXPECT_EQ(meant("A10"), "A10G-24GB");
   EXPECT_EQ(meant("B200"), "B200-SXM-180GB");

@@ -458,6 +458,20 @@ TEST(Validation, RunsOnTheNetworkThatARowNames) {
   EXPECT_THAT(told("  inter_node_link: Slingshot\n").notes, ::testing::Contains(HasSubstr("slingshot is treated as")));
 }
 
+TEST(Validation, DevicesThatMayDrawLessThanTheirRatedPowerAreSlower) {
+  Library known = library();
+  known.clusters = {*testing::cluster("hgx-h100")};
+  const auto told = [&](const std::string& name, const std::string& more) {
+    return validate(rows(changed("A100-SXM4-80GB", name) + more), known).rows.at(0);
+  };
+  const auto rated = told("H100-SXM5-80GB", ""), capped = told("H100-SXM5-80GB", "  gpu_power_w: 500\n");
+  EXPECT_GT(capped.predicted_s, rated.predicted_s);
+  EXPECT_LT(capped.predicted_s, rated.predicted_s / std::cbrt(430 / 630.0)) << "its products alone are slower";
+  EXPECT_THAT(capped.notes, ::testing::Contains(HasSubstr("devices that may draw 500 of 700 W")));
+  EXPECT_EQ(told("H100-SXM5 500W", "").predicted_s, capped.predicted_s) << "stated in the name";
+  EXPECT_EQ(told("H100-SXM5-80GB", "  gpu_power_w: 700\n").predicted_s, rated.predicted_s);
+}
+
 TEST(Validation, DoesNotBelieveAVocabularyThatWasAssumed) {
   const auto notes = [](const char* key) {
     return validate(rows(changed("heads: 16", key)), library()).rows.at(0).notes;

@@ -210,21 +210,6 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
   return pass;
 }
 
-/// Divides the last compute step of the weights' gradients as LayerPasses::weights does.
-void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, const models::LayerProgram& program,
-                 const LayerPrices& prices, std::set<TensorId> added) {
-  if (weights.empty() || weights.back().ops.size() < 2) return;
-  const std::span<const models::Op> ops = weights.back().ops;
-  const auto segment = [&](std::span<const models::Op> of) {
-    Segment one{
-        .seconds = prices.compute(of), .host = prices.host(of), .saved = saved_by_writing(of, program, prices, added)};
-    note_surroundings(one, of, program, {});
-    return one;
-  };
-  out.weights_but_last = segment(ops.first(ops.size() - 1));
-  out.weights_last = segment(ops.last(1));
-}
-
 /// Bytes of the inputs and output gradients that the products of the weights' gradients read.
 double weight_inputs(const models::LayerProgram& program) {
   std::set<TensorId> read;
@@ -282,15 +267,6 @@ void count_tensors(const models::Tensor& t, BucketCosts& out) {
 
 }  // namespace
 
-Life* LayerCosts::bucket_life(const models::LayerProgram& program, TensorId tensor) {
-  const models::Tensor& used = program.tensors[tensor];
-  const bool gradient = used.role == models::TensorRole::gradient;
-  if (!gradient && used.role != models::TensorRole::parameter) return nullptr;
-  const models::Tensor& t = gradient ? program.tensors[used.of] : used;
-  BucketCosts& bucket = in(bucket_of(t));
-  return &(gradient ? bucket.gradient_uses : t.frozen ? bucket.frozen_uses : bucket.parameter_uses);
-}
-
 std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) const {
   const BucketCosts& bucket = in(of);
   const std::int64_t padding = elements - bucket.elements;
@@ -343,9 +319,12 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
     return [&, pass](TensorId used, int step) {
       const TensorId tensor = models::owner_of(program, used);
       if (!tensor) return;
+      const models::Tensor& t = program.tensors[tensor];
       const LifeId known = life_of[tensor];
-      Life* life = known ? &out.lives[known] : out.bucket_life(program, tensor);
-      if (life != nullptr) (life->*pass).add(step);
+      if (!known && t.role != models::TensorRole::parameter) return;
+      BucketCosts& bucket = out.in(bucket_of(t));
+      Life& life = known ? out.lives[known] : t.frozen ? bucket.frozen_uses : bucket.parameter_uses;
+      (life.*pass).add(step);
     };
   };
   out.forward = walk(program.forward, program, program.x, prices, toucher(&Life::forward));
@@ -368,8 +347,10 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   std::set<TensorId> added;
   out.backward = walk(backward, program, program.dy, prices, toucher(&Life::backward), &added);
   if (split) {
-    divide_last(out, weights, program, prices, added);
+    std::set<TensorId> added_before = added;
     out.weights = walk(weights, program, {}, prices, toucher(&Life::weights), &added);
+    const auto untouched = [](TensorId, int) {};
+    out.weights_last_alone = walk(plan::with_last_alone(weights), program, {}, prices, untouched, &added_before);
   }
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
     if (models::is_token_ids(life.role) && !life.forward.any() && life.backward.any()) life.forward.add(0);
@@ -394,7 +375,7 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
 
 LayerCosts with_messages(LayerCosts costs, const Pricing& pricing, const LayerGroups& groups) {
   const Lockstep lockstep = groups.lockstep.at(pricing);
-  for (Pass* pass : {&costs.forward, &costs.recompute, &costs.backward, &costs.weights}) {
+  for (Pass* pass : {&costs.forward, &costs.recompute, &costs.backward, &costs.weights, &costs.weights_last_alone}) {
     pass->messages = pass->exchanges = 0;
     for (Segment& segment : pass->segments) {
       if (segment.kind == Segment::Kind::compute) continue;

@@ -165,32 +165,25 @@ class PassLives {
   }
 
   // -- gradients ----------------------------------------------------------------------------------------------------
+  /// The steps of a pass that write a bucket's gradients; what is decoded ahead of it is no step.
+  [[nodiscard]] static StepRange writers(const Pass& pass, LayerBucket bucket) {
+    StepRange steps = writers_of(pass.segments, bucket);
+    const int ahead = static_cast<int>(pass.segments.size()) - pass.steps;
+    if (steps.any()) steps.first -= ahead, steps.last -= ahead;
+    return steps;
+  }
   /// The steps of the last pass. A reduction stands right after the last step that writes what it reduces.
-  /// `last_alone`: the last operator is a step of its own (LayerCosts::weights_last), without lives of its own.
-  Places steps_with(const LayerCosts& layer, const Pass& pass, StepRange Life::*pass_of, ReductionLives& reductions,
-                    bool last_alone = false) {
-    const bool divides = last_alone && layer.weights_last.seconds > 0;
+  Places steps_with(const LayerCosts& layer, const Pass& pass, ReductionLives& reductions) {
     Places places;
     for (int s = 0; s < pass.steps; ++s) {
       places.push_back(block_.step(s >= std::max(0, pass.computes.first)));
-      const bool divided = divides && s + 1 == pass.steps;
-      const auto behind = [&](const Used& bucket) {
-        return divided && layer.weights_last.writes_gradients[static_cast<std::size_t>(bucket.of)];
-      };
-      const auto reduce = [&](bool late) {
-        for (const Used& bucket : buckets_of(layer)) {
-          const Life& uses = layer.in(bucket.of).gradient_uses;
-          const bool later = pass_of == &Life::backward && uses.weights.any();  // complete in the pass of weights
-          const bool tied = bucket.of == LayerBucket::shared && layer.kind == models::LayerKind::head &&
-                            layers_.front()->kind == models::LayerKind::embedding;  // complete with the embedding
-          if (!bucket.frozen && !later && !tied && (uses.*pass_of).last == s && behind(bucket) == late)
-            reductions.add_in_turn(plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_the_last_pass), -1);
-        }
-      };
-      reduce(false);
-      if (!divided) continue;
-      block_.step(true);
-      reduce(true);
+      for (const Used& bucket : buckets_of(layer)) {
+        const bool later = &pass == &layer.backward && writers_of(layer.weights.segments, bucket.of).any();
+        const bool tied = bucket.of == LayerBucket::shared && layer.kind == models::LayerKind::head &&
+                          layers_.front()->kind == models::LayerKind::embedding;  // complete with the embedding
+        if (!bucket.frozen && !later && !tied && writers(pass, bucket.of).last == s)
+          reductions.add_in_turn(plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_the_last_pass));
+      }
     }
     return places;
   }
@@ -275,7 +268,7 @@ class BackwardLives : PassLives {
   void recompute(std::size_t k) { again_ = recomputes(*layers_[k]) ? steps_of(layers_[k]->recompute) : Places{}; }
   void run(std::size_t k) {
     const LayerCosts& layer = *layers_[k];
-    places_ = last_ ? steps_with(layer, layer.backward, &Life::backward, reductions_) : steps_that_zero(layer);
+    places_ = last_ ? steps_with(layer, layer.backward, reductions_) : steps_that_zero(layer);
     if (const Uses computes =
             uses_of(layer, {.recompute = layer.recompute.computes, .backward = layer.backward.computes});
         computes.first >= 0)
@@ -356,9 +349,9 @@ class BackwardLives : PassLives {
   /// Gradients that are accumulated on the host live on the device until the next layer has run.
   void gradients_leave(const LayerCosts& layer) {
     for (const Used& bucket : buckets_of(layer)) {
-      const Life& uses = layer.in(bucket.of).gradient_uses;
-      if (bucket.frozen || !uses.backward.any()) continue;
-      block_.live_behind(place_of(places_, uses.backward.first), place_of(places_, uses.backward.last),
+      const StepRange writes = writers(layer.backward, bucket.of);
+      if (bucket.frozen || !writes.any()) continue;
+      block_.live_behind(place_of(places_, writes.first), place_of(places_, writes.last),
                          arena_bytes(bucket.shape.elements, plan::gradient_dtype(spec_.numerics.precision)));
     }
   }
@@ -376,7 +369,7 @@ class BackwardLives : PassLives {
 class WeightsLives : PassLives {
  public:
   WeightsLives(const Layers& layers, const Setting& setting, bool last)
-      : PassLives(layers, setting), last_(last), reductions_(block_, false, false) {}
+      : PassLives(layers, setting), last_(last), reductions_(block_) {}
 
   [[nodiscard]] std::vector<plan::ScratchBuffer> take() {
     plan::weights_order({0, layers_.size()}, *this);
@@ -386,9 +379,9 @@ class WeightsLives : PassLives {
 
   void run(std::size_t k, bool last_alone) {
     const LayerCosts& layer = *layers_[k];
-    const Places places =
-        last_ ? steps_with(layer, layer.weights, &Life::weights, reductions_, last_alone) : steps_of(layer.weights);
-    run_over(places, layer.weights);
+    const Pass& pass = last_alone ? layer.weights_last_alone : layer.weights;
+    const Places places = last_ ? steps_with(layer, pass, reductions_) : steps_of(pass);
+    run_over(places, pass);
     for (const LifeId i : layer.lives.keys()) {
       const Life& life = layer.lives[i];
       const bool comes_back = s_.activations_leave() && waits_for_weights(layer, i);

@@ -111,30 +111,13 @@ struct BackwardPass : Pass {
   void end() { sums.end(); }
 };
 
-/// A layer's segments of a weights pass; `last_alone`: the last one is two, the second of the last product alone.
-Segments weights_segments(const LayerCosts& c, bool last_alone) {
-  Segments segments = c.weights.segments;
-  if (!last_alone || c.weights_last.seconds <= 0 || segments.empty()) return segments;
-  Segment most = segments.back(), one = segments.back();
-  const auto take = [](Segment& to, const Segment& from) {
-    to.seconds = from.seconds, to.saved = from.saved, to.host = from.host;
-    to.writes_gradients = from.writes_gradients;
-  };
-  take(most, c.weights_but_last);
-  take(one, c.weights_last);
-  one.shifts = 0;
-  segments.back() = most;
-  segments.push_back(one);
-  return segments;
-}
-
 struct WeightsPass : Pass {
   LateReductions late;
   bool first;
 
   void run(std::size_t i, bool last_alone) {
     const LayerCosts& c = layer(i);
-    const Segments segments = weights_segments(c, last_alone);
+    const Segments& segments = (last_alone ? c.weights_last_alone : c.weights).segments;
     late.begin(c, segments);
     out.layer(
         segments, buckets.around().exchange, [](std::size_t) {},

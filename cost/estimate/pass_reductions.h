@@ -3,7 +3,6 @@
 /// pass (ZeRO-2 and 3). Private to cost/estimate/.
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "cost/estimate/chunk_buckets.h"
@@ -32,7 +31,7 @@ class LateReductions {
   PassWriter& out_;
   bool any_, backward_;
   const LayerCosts* costs_ = nullptr;
-  std::array<std::optional<std::size_t>, 3> last_ = {};  ///< by bucket
+  std::array<int, 3> last_ = {-1, -1, -1};  ///< by bucket: the last segment that adds to its gradients; -1: none
   plan::Turns<TimedReduction, WriteReduction> turns_;
 };
 

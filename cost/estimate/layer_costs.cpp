@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,6 +16,7 @@
 #include "plan/lower/lower.h"
 #include "plan/lower/recomputed.h"
 #include "plan/lower/repeated_modules.h"
+#include "plan/outline/layer_pass.h"
 #include "plan/schedule/place.h"
 
 namespace orrery::cost {
@@ -24,40 +24,6 @@ namespace orrery::cost {
 using models::TensorId;
 
 namespace {
-
-plan::CollectiveKind kind_of(models::GroupCollective collective) {
-  switch (collective) {
-    case models::GroupCollective::all_reduce: return plan::CollectiveKind::all_reduce;
-    case models::GroupCollective::all_gather: return plan::CollectiveKind::all_gather;
-    case models::GroupCollective::reduce_scatter: return plan::CollectiveKind::reduce_scatter;
-    case models::GroupCollective::ring_shift: return plan::CollectiveKind::ring_shift;
-    case models::GroupCollective::all_to_all: return plan::CollectiveKind::all_to_all;
-  }
-  return plan::CollectiveKind::all_reduce;
-}
-
-/// Messages around the context ring, by what arrives: which shift of the pass brings it.
-class Ring {
- public:
-  void shift(TensorId source, TensorId target) { arrived_[target] = {++shifts_, source}; }
-  /// First use of a received tensor. Returns the shift that it waits for, 0 if it waits for none. Calls `touch` on the
-  /// tensor that was sent in exchange, which is then freed.
-  template <class Touch>
-  int use(TensorId tensor, const Touch& touch) {
-    const auto found = arrived_.find(tensor);
-    if (found == arrived_.end() || !found->second.source) return 0;
-    touch(std::exchange(found->second.source, {}));
-    return found->second.shift;
-  }
-
- private:
-  struct Arrival {
-    int shift = 0;
-    TensorId source = {};
-  };
-  int shifts_ = 0;
-  std::map<TensorId, Arrival> arrived_;
-};
 
 /// Seconds of a layer's compute, and what its messages' depend on.
 struct LayerPrices {
@@ -83,7 +49,7 @@ class Messages {
   }
   LayerMessage of(const models::Part& part) {
     const base::Bytes bytes{bytes_of(part)};
-    LayerMessage message{.kind = kind_of(part.collective), .stream = plan::Stream::tensor};
+    LayerMessage message{.kind = plan::kind_of(part.collective), .stream = plan::Stream::tensor};
     if (part.collective == models::GroupCollective::all_to_all) {
       TokenExchange::Way way{bytes, base::Seconds{0}};
       if (std::exchange(again_, part.recomputed) != part.recomputed) next_ = Leg::there;
@@ -166,7 +132,7 @@ template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, TensorId input,
           const LayerPrices& prices, const Touch& touch, std::set<TensorId>* added = nullptr) {
   Pass pass;
-  Ring ring;
+  plan::Ring<TensorId> ring;
   Messages messages(program, prices);
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
@@ -201,8 +167,11 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(models::tensor_of(t), pass.steps);
       for (const int t : op.out) touch(models::tensor_of(t), pass.steps);
-      const auto touch_sent = [&](TensorId source) { touch(source, pass.steps); };
-      for (const int t : op.in) segment.shifts = std::max(segment.shifts, ring.use(models::tensor_of(t), touch_sent));
+      for (const int t : op.in)
+        if (const auto arrival = ring.first_read(models::tensor_of(t))) {
+          touch(arrival->sent, pass.steps);
+          segment.shifts = std::max(segment.shifts, arrival->shift);
+        }
     }
     pass.segments.push_back(segment);
     pass.computes.add(pass.steps++);
@@ -365,11 +334,7 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   add_encoding(out, program, life_of, choices.compression, pricing);
   if (choices.partition_checkpoints) add_partition(out, program, groups, pricing);
   out.weight_inputs = weight_inputs(program);
-  for (const models::Part& part : program.backward)
-    for (const models::Op& op : part.ops)
-      for (const int t : op.in)
-        if (t >= 0 && program.tensors[models::tensor_of(t)].role == models::TensorRole::parameter)
-          out.backward_reads_parameters = true;
+  out.backward_reads_parameters = plan::backward_reads_parameters(program);
   return out;
 }
 

@@ -164,6 +164,12 @@ struct LayerCosts {
   [[nodiscard]] BucketCosts& in(LayerBucket of) { return buckets[static_cast<std::size_t>(of)]; }
   [[nodiscard]] const BucketCosts& in(LayerBucket of) const { return buckets[static_cast<std::size_t>(of)]; }
 
+  /// The segment of a pass over it behind which a bucket's gradients are whole; -1: the pass writes none, or a weights
+  /// pass writes more of them.
+  [[nodiscard]] int whole_behind(const Pass& pass, LayerBucket of) const {
+    const bool later = &pass == &backward && writers_of(weights.segments, of).any();
+    return later ? -1 : writers_of(pass.segments, of).last;
+  }
   /// How many gradients a pass must zero in a bucket that is padded to `elements` elements: if the
   /// pass can write gradients and there is at most one gap, only that gap; otherwise all.
   [[nodiscard]] std::int64_t zeroed_by_pass(LayerBucket of, std::int64_t elements) const;

@@ -178,13 +178,8 @@ class PassLives {
   }
 
   // -- gradients ----------------------------------------------------------------------------------------------------
-  /// The steps of a pass that write a bucket's gradients; what is decoded ahead of it is no step.
-  [[nodiscard]] static StepRange writers(const Pass& pass, LayerBucket bucket) {
-    StepRange steps = writers_of(pass.segments, bucket);
-    const int ahead = static_cast<int>(pass.segments.size()) - pass.steps;
-    if (steps.any()) steps.first -= ahead, steps.last -= ahead;
-    return steps;
-  }
+  /// Segments of a pass that are no steps: they decode ahead of it.
+  [[nodiscard]] static int ahead_of(const Pass& pass) { return static_cast<int>(pass.segments.size()) - pass.steps; }
   /// ZeRO-2's and 3's are zeroed by the first compute step, or by a step that does nothing else.
   [[nodiscard]] bool zeroes(const LayerCosts& layer, const Pass& pass) const {
     return s_.zero() >= 2 && &pass == &layer.backward;
@@ -192,10 +187,9 @@ class PassLives {
   /// In the last pass a reduction stands right after the last step that writes what it reduces.
   void reduce_behind(const LayerCosts& layer, const Pass& pass, int step) {
     for (const Used& bucket : buckets_of(layer)) {
-      const bool later = &pass == &layer.backward && writers_of(layer.weights.segments, bucket.of).any();
       const bool tied = bucket.of == LayerBucket::shared && layer.kind == models::LayerKind::head &&
                         layers_.front()->kind == models::LayerKind::embedding;  // complete with the embedding
-      if (!bucket.frozen && !later && !tied && writers(pass, bucket.of).last == step)
+      if (!bucket.frozen && !tied && layer.whole_behind(pass, bucket.of) == step + ahead_of(pass))
         reductions_.add_in_turn(plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_the_last_pass));
     }
   }
@@ -343,9 +337,10 @@ class BackwardLives : PassLives {
   /// Gradients that are accumulated on the host live on the device until the next layer has run.
   void gradients_leave(const LayerCosts& layer) {
     for (const Used& bucket : buckets_of(layer)) {
-      const Uses writes = places_of(places_, writers(layer.backward, bucket.of));
+      const StepRange writes = writers_of(layer.backward.segments, bucket.of);
       if (bucket.frozen || !writes.any()) continue;
-      block_.live_behind(writes.first, writes.last,
+      const int ahead = ahead_of(layer.backward);
+      block_.live_behind(place_of(places_, writes.first - ahead), place_of(places_, writes.last - ahead),
                          arena_bytes(bucket.shape.elements, plan::gradient_dtype(spec_.numerics.precision)));
     }
   }

@@ -99,7 +99,7 @@ struct BackwardPass : Pass {
     if (zeroing.any && c.backward.empty_part == 0)
       out.compute(zeroing.device + around.pricing.compute_time(plan::Step{}).value, zeroing.host);
     const Segments& own = c.backward.segments;
-    late.begin(c, own);
+    late.begin(c, c.backward);
     const std::size_t begin = out.size();
     out.layer(
         own, around.exchange, [&](std::size_t s) { ahead(own[s]); }, [&](std::size_t s) { behind(own[s], s); },
@@ -117,8 +117,9 @@ struct WeightsPass : Pass {
 
   void run(std::size_t i, bool last_alone) {
     const LayerCosts& c = layer(i);
-    const Segments& segments = (last_alone ? c.weights_last_alone : c.weights).segments;
-    late.begin(c, segments);
+    const cost::Pass& pass = last_alone ? c.weights_last_alone : c.weights;
+    const Segments& segments = pass.segments;
+    late.begin(c, pass);
     out.layer(
         segments, buckets.around().exchange, [](std::size_t) {},
         [&](std::size_t s) {
@@ -186,7 +187,7 @@ class ChunkPasses {
     PassWriter out = writer();
     const bool heads = layers_.back()->kind == models::LayerKind::head;
     BackwardPass pass{{layers_, buckets_, out, !heads},
-                      LateReductions(buckets_, out, place.last, true),
+                      LateReductions(buckets_, out, place.last),
                       LayerReductions(buckets_, out),
                       place.first};
     plan::backward_order(whole(), spec_, pass);
@@ -198,7 +199,7 @@ class ChunkPasses {
   }
   PassProgram weights(Place place) {
     PassWriter out = writer();
-    WeightsPass pass{{layers_, buckets_, out, false}, LateReductions(buckets_, out, place.last, false), place.first};
+    WeightsPass pass{{layers_, buckets_, out, false}, LateReductions(buckets_, out, place.last), place.first};
     plan::weights_order(whole(), pass);
     pass.late.end();
     return finish({}, Kind::weights, out, true);

@@ -5,14 +5,10 @@
 
 namespace orrery::cost {
 
-void LateReductions::begin(const LayerCosts& c, const std::vector<Segment>& segments) {
+void LateReductions::begin(const LayerCosts& c, const Pass& pass) {
   if (!any_) return;
   costs_ = &c;
-  for (const LayerBucket b : kLayerBuckets) {
-    // In a split pass a weights pass adds to them later, unless only backward does.
-    const bool later = backward_ && writers_of(c.weights.segments, b).any();
-    last_[static_cast<std::size_t>(b)] = later ? -1 : writers_of(segments, b).last;
-  }
+  for (const LayerBucket b : kLayerBuckets) last_[static_cast<std::size_t>(b)] = c.whole_behind(pass, b);
 }
 
 void LateReductions::behind(std::size_t segment) {

@@ -134,56 +134,6 @@ double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec
 
 namespace {
 
-/// Temporary memory of the step's end, from the first item that uses it to the last.
-class Ending {
- public:
-  /// One bucket's outline: its items of this part. Those of other buckets run in between. `own`: the bucket's number.
-  void run(const Outline& outline, int part, std::size_t own) {
-    for (const plan::Item& item : outline.items) {
-      if (item.part != part) continue;
-      now_ = block_.step(!item.is_message());
-      for (const int operand : {item.source, item.target}) use(outline, operand, own);
-      for (const models::Op& op : item.ops)
-        for (const std::vector<int>* operands : {&op.in, &op.out})
-          for (const int operand : *operands) use(outline, operand, own);
-    }
-  }
-
-  [[nodiscard]] ScratchBytes bytes() {
-    for (const Life& life : lives_) block_.live(life.first, life.last, life.bytes);
-    return scratch_bytes({block_.take()});
-  }
-
- private:
-  static constexpr std::size_t kOfStage = ~std::size_t{0};
-  struct Life {
-    std::size_t own = 0;   ///< bucket, or kOfStage
-    std::size_t slot = 0;  ///< of the bucket's outline; of a stage: its memory
-    int first = 0, last = 0;
-    double bytes = 0;
-  };
-
-  void use(const Outline& outline, int operand, std::size_t own) {
-    if (operand < 0) return;
-    const plan::Slot& slot = outline.slot_of(operand);
-    const bool shared = std::ranges::find(plan::kStageTemporaries, slot.memory) != std::end(plan::kStageTemporaries);
-    if (!shared && slot.memory != Memory::temporary) return;
-    const std::size_t owner = shared ? kOfStage : own;
-    const auto place = shared ? static_cast<std::size_t>(slot.memory)
-                              : static_cast<std::size_t>(outline.operands[static_cast<std::size_t>(operand)].slot);
-    const auto known = std::find_if(lives_.rbegin(), lives_.rend(),
-                                    [&](const Life& life) { return life.own == owner && life.slot == place; });
-    if (known != lives_.rend())
-      known->last = now_;
-    else
-      lives_.push_back({owner, place, now_, now_, arena_bytes(slot.elements, slot.dtype)});
-  }
-
-  BlockLives block_;
-  std::vector<Life> lives_;
-  int now_ = 0;
-};
-
 /// With more equal buckets in a row than this, the peak does not grow.
 std::int64_t distinct(int parts) {
   return parts == 1 ? 1 : parts + 1;
@@ -212,21 +162,17 @@ ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan:
   if (spec.reduces_early() || !plan::reductions_need_memory(spec)) return most;
   for (const bool low_rank : {false, true}) {
     if (low_rank ? !spec.low_rank() : spec.low_rank() && spec.plain_steps() == 0) continue;
-    Ending ending;
+    BlockLives block;
+    ReductionLives reductions(block);
     std::vector<Outline> outlines;
     outlines.reserve(buckets.size());
     for (const BucketSize& b : buckets)
       outlines.push_back(plan::reduction_of(b, spec, plan::Reduces::at_the_end, low_rank));
-    std::size_t number = 0;
-    const auto run = [&](const std::pair<std::size_t, std::size_t>& one, int part) {
-      ending.run(outlines[one.first], part, one.second);
-    };
-    plan::Turns<std::pair<std::size_t, std::size_t>, decltype(run)> turns(run);
     for (const auto& [first, end] : layers_of(buckets))
       for (std::int64_t k = 0; k < std::min<std::int64_t>(buckets[first].count, distinct(outlines[first].parts)); ++k)
-        for (std::size_t i = first; i < end; ++i) turns.add({i, number++}, outlines[i].parts);
-    turns.flush();
-    most = larger(most, ending.bytes());
+        for (std::size_t i = first; i < end; ++i) reductions.add_in_turn(outlines[i]);
+    reductions.finish();
+    most = larger(most, scratch_bytes({block.take()}));
   }
   return most;
 }
@@ -235,15 +181,18 @@ ScratchBytes update_bytes(const std::vector<BucketSize>& buckets, const plan::Pl
   if (!plan::updates_need_memory(spec)) return {};
   constexpr std::int64_t kDistinct = 2;
   const plan::StageTotals totals = totals_of(buckets, spec);
-  Ending ending;
+  BlockLives block;
+  LivesByMemory of_stage = none_of_memory();
+  for (const Memory memory : plan::kStageTemporaries) of_stage[static_cast<std::size_t>(memory)] = block.buffer(0);
+  const auto run = [&](Outline outline) { block.use(block.outlined(std::move(outline), of_stage), 0); };
   for (int round = 0; round < plan::update_rounds(spec); ++round) {
-    std::size_t number = 0;
+    bool first = true;
     for (const BucketSize& b : buckets)
-      for (std::int64_t k = 0; k < std::min(b.count, kDistinct); ++k, ++number)
-        ending.run(plan::update_of(b, totals, spec, round, number == 0), 0, number);
-    ending.run(plan::agreement_of(totals, spec, round), 0, number);
+      for (std::int64_t k = 0; k < std::min(b.count, kDistinct); ++k)
+        run(plan::update_of(b, totals, spec, round, std::exchange(first, false)));
+    run(plan::agreement_of(totals, spec, round));
   }
-  return ending.bytes();
+  return scratch_bytes({block.take()});
 }
 
 }  // namespace orrery::cost

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,6 +16,7 @@
 #include "plan/lower/lower.h"
 #include "plan/lower/recomputed.h"
 #include "plan/lower/repeated_modules.h"
+#include "plan/outline/layer_pass.h"
 #include "plan/schedule/place.h"
 
 namespace orrery::cost {
@@ -24,40 +24,6 @@ namespace orrery::cost {
 using models::TensorId;
 
 namespace {
-
-plan::CollectiveKind kind_of(models::GroupCollective collective) {
-  switch (collective) {
-    case models::GroupCollective::all_reduce: return plan::CollectiveKind::all_reduce;
-    case models::GroupCollective::all_gather: return plan::CollectiveKind::all_gather;
-    case models::GroupCollective::reduce_scatter: return plan::CollectiveKind::reduce_scatter;
-    case models::GroupCollective::ring_shift: return plan::CollectiveKind::ring_shift;
-    case models::GroupCollective::all_to_all: return plan::CollectiveKind::all_to_all;
-  }
-  return plan::CollectiveKind::all_reduce;
-}
-
-/// Messages around the context ring, by what arrives: which shift of the pass brings it.
-class Ring {
- public:
-  void shift(TensorId source, TensorId target) { arrived_[target] = {++shifts_, source}; }
-  /// First use of a received tensor. Returns the shift that it waits for, 0 if it waits for none. Calls `touch` on the
-  /// tensor that was sent in exchange, which is then freed.
-  template <class Touch>
-  int use(TensorId tensor, const Touch& touch) {
-    const auto found = arrived_.find(tensor);
-    if (found == arrived_.end() || !found->second.source) return 0;
-    touch(std::exchange(found->second.source, {}));
-    return found->second.shift;
-  }
-
- private:
-  struct Arrival {
-    int shift = 0;
-    TensorId source = {};
-  };
-  int shifts_ = 0;
-  std::map<TensorId, Arrival> arrived_;
-};
 
 /// Seconds of a layer's compute, and what its messages' depend on.
 struct LayerPrices {
@@ -83,7 +49,7 @@ class Messages {
   }
   LayerMessage of(const models::Part& part) {
     const base::Bytes bytes{bytes_of(part)};
-    LayerMessage message{.kind = kind_of(part.collective), .stream = plan::Stream::tensor};
+    LayerMessage message{.kind = plan::kind_of(part.collective), .stream = plan::Stream::tensor};
     if (part.collective == models::GroupCollective::all_to_all) {
       TokenExchange::Way way{bytes, base::Seconds{0}};
       if (std::exchange(again_, part.recomputed) != part.recomputed) next_ = Leg::there;
@@ -166,7 +132,7 @@ template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, TensorId input,
           const LayerPrices& prices, const Touch& touch, std::set<TensorId>* added = nullptr) {
   Pass pass;
-  Ring ring;
+  plan::Ring<TensorId> ring;
   Messages messages(program, prices);
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
@@ -201,28 +167,16 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(models::tensor_of(t), pass.steps);
       for (const int t : op.out) touch(models::tensor_of(t), pass.steps);
-      const auto touch_sent = [&](TensorId source) { touch(source, pass.steps); };
-      for (const int t : op.in) segment.shifts = std::max(segment.shifts, ring.use(models::tensor_of(t), touch_sent));
+      for (const int t : op.in)
+        if (const auto arrival = ring.first_read(models::tensor_of(t))) {
+          touch(arrival->sent, pass.steps);
+          segment.shifts = std::max(segment.shifts, arrival->shift);
+        }
     }
     pass.segments.push_back(segment);
     pass.computes.add(pass.steps++);
   }
   return pass;
-}
-
-/// Divides the last compute step of the weights' gradients as LayerPasses::weights does.
-void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, const models::LayerProgram& program,
-                 const LayerPrices& prices, std::set<TensorId> added) {
-  if (weights.empty() || weights.back().ops.size() < 2) return;
-  const std::span<const models::Op> ops = weights.back().ops;
-  const auto segment = [&](std::span<const models::Op> of) {
-    Segment one{
-        .seconds = prices.compute(of), .host = prices.host(of), .saved = saved_by_writing(of, program, prices, added)};
-    note_surroundings(one, of, program, {});
-    return one;
-  };
-  out.weights_but_last = segment(ops.first(ops.size() - 1));
-  out.weights_last = segment(ops.last(1));
 }
 
 /// Bytes of the inputs and output gradients that the products of the weights' gradients read.
@@ -282,15 +236,6 @@ void count_tensors(const models::Tensor& t, BucketCosts& out) {
 
 }  // namespace
 
-Life* LayerCosts::bucket_life(const models::LayerProgram& program, TensorId tensor) {
-  const models::Tensor& used = program.tensors[tensor];
-  const bool gradient = used.role == models::TensorRole::gradient;
-  if (!gradient && used.role != models::TensorRole::parameter) return nullptr;
-  const models::Tensor& t = gradient ? program.tensors[used.of] : used;
-  BucketCosts& bucket = in(bucket_of(t));
-  return &(gradient ? bucket.gradient_uses : t.frozen ? bucket.frozen_uses : bucket.parameter_uses);
-}
-
 std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) const {
   const BucketCosts& bucket = in(of);
   const std::int64_t padding = elements - bucket.elements;
@@ -343,9 +288,12 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
     return [&, pass](TensorId used, int step) {
       const TensorId tensor = models::owner_of(program, used);
       if (!tensor) return;
+      const models::Tensor& t = program.tensors[tensor];
       const LifeId known = life_of[tensor];
-      Life* life = known ? &out.lives[known] : out.bucket_life(program, tensor);
-      if (life != nullptr) (life->*pass).add(step);
+      if (!known && t.role != models::TensorRole::parameter) return;
+      BucketCosts& bucket = out.in(bucket_of(t));
+      Life& life = known ? out.lives[known] : t.frozen ? bucket.frozen_uses : bucket.parameter_uses;
+      (life.*pass).add(step);
     };
   };
   out.forward = walk(program.forward, program, program.x, prices, toucher(&Life::forward));
@@ -368,8 +316,10 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   std::set<TensorId> added;
   out.backward = walk(backward, program, program.dy, prices, toucher(&Life::backward), &added);
   if (split) {
-    divide_last(out, weights, program, prices, added);
+    std::set<TensorId> added_before = added;
     out.weights = walk(weights, program, {}, prices, toucher(&Life::weights), &added);
+    const auto untouched = [](TensorId, int) {};
+    out.weights_last_alone = walk(plan::with_last_alone(weights), program, {}, prices, untouched, &added_before);
   }
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
     if (models::is_token_ids(life.role) && !life.forward.any() && life.backward.any()) life.forward.add(0);
@@ -384,17 +334,13 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   add_encoding(out, program, life_of, choices.compression, pricing);
   if (choices.partition_checkpoints) add_partition(out, program, groups, pricing);
   out.weight_inputs = weight_inputs(program);
-  for (const models::Part& part : program.backward)
-    for (const models::Op& op : part.ops)
-      for (const int t : op.in)
-        if (t >= 0 && program.tensors[models::tensor_of(t)].role == models::TensorRole::parameter)
-          out.backward_reads_parameters = true;
+  out.backward_reads_parameters = plan::backward_reads_parameters(program);
   return out;
 }
 
 LayerCosts with_messages(LayerCosts costs, const Pricing& pricing, const LayerGroups& groups) {
   const Lockstep lockstep = groups.lockstep.at(pricing);
-  for (Pass* pass : {&costs.forward, &costs.recompute, &costs.backward, &costs.weights}) {
+  for (Pass* pass : {&costs.forward, &costs.recompute, &costs.backward, &costs.weights, &costs.weights_last_alone}) {
     pass->messages = pass->exchanges = 0;
     for (Segment& segment : pass->segments) {
       if (segment.kind == Segment::Kind::compute) continue;

@@ -110,6 +110,14 @@ enum class LayerBucket : std::uint8_t { own, experts, shared };
 /// In the order in which lowering goes through them: embedding and head name the table first.
 inline constexpr std::array kLayerBuckets = {LayerBucket::shared, LayerBucket::own, LayerBucket::experts};
 
+/// The segments that write gradients of a bucket.
+[[nodiscard]] inline StepRange writers_of(const std::vector<Segment>& segments, LayerBucket bucket) {
+  StepRange out;
+  for (std::size_t s = 0; s < segments.size(); ++s)
+    if (segments[s].writes_gradients[static_cast<std::size_t>(bucket)]) out.add(static_cast<int>(s));
+  return out;
+}
+
 /// What passes over a layer read of a bucket.
 [[nodiscard]] inline ParametersRead read_by(std::initializer_list<const Pass*> passes, LayerBucket bucket) {
   ParametersRead read;
@@ -130,19 +138,15 @@ struct BucketCosts {
   std::vector<std::int64_t> gaps = {};           ///< elements in each gap between them; not of a tied table
   /// Whether operators that can write a gradient are the first to touch each one's (plan/lower/write_first.h).
   bool written = true;
-  /// When passes use parameters, frozen ones, and gradients; `bytes` is not set.
-  Life parameter_uses = {}, frozen_uses = {}, gradient_uses = {};
+  Life parameter_uses = {}, frozen_uses = {};  ///< when passes use parameters, and frozen ones; `bytes` is not set
 };
 
 struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
-  Pass weights;  ///< of a split backward: gradients of the weights, not included in `backward`
-  /// The last compute segment of `weights` in two: without its last operator, and that operator alone. They are two
-  /// steps if the layer is a chunk's first (LayerPasses::weights). Without seconds if the segment has only one
-  /// operator.
-  Segment weights_but_last, weights_last;
+  Pass weights;              ///< of a split backward: gradients of the weights, not included in `backward`
+  Pass weights_last_alone;   ///< the same of a chunk's first layer (plan::with_last_alone)
   double weight_inputs = 0;  ///< bytes that the weights' gradients read, kept while W waits for B
   bool backward_reads_parameters = false;
   TokenChoice choice = {};         ///< of its router, on which prices of exchanges depend
@@ -160,11 +164,15 @@ struct LayerCosts {
   [[nodiscard]] BucketCosts& in(LayerBucket of) { return buckets[static_cast<std::size_t>(of)]; }
   [[nodiscard]] const BucketCosts& in(LayerBucket of) const { return buckets[static_cast<std::size_t>(of)]; }
 
+  /// The segment of a pass over it behind which a bucket's gradients are whole; -1: the pass writes none, or a weights
+  /// pass writes more of them.
+  [[nodiscard]] int whole_behind(const Pass& pass, LayerBucket of) const {
+    const bool later = &pass == &backward && writers_of(weights.segments, of).any();
+    return later ? -1 : writers_of(pass.segments, of).last;
+  }
   /// How many gradients a pass must zero in a bucket that is padded to `elements` elements: if the
   /// pass can write gradients and there is at most one gap, only that gap; otherwise all.
   [[nodiscard]] std::int64_t zeroed_by_pass(LayerBucket of, std::int64_t elements) const;
-  /// The uses of the bucket that this parameter or gradient is in; nullptr: the tensor is neither.
-  [[nodiscard]] Life* bucket_life(const models::LayerProgram& program, models::TensorId tensor);
 };
 
 /// The ranks of the groups in which a layer of rank 0 communicates, a single rank if there is no group; and the ranks

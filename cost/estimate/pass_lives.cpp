@@ -69,33 +69,45 @@ Layers few_of_many(const std::vector<LayerRun>& runs, const Setting& setting) {
 /// One pass while it is laid out: what passes over a chunk's layers have in common.
 class PassLives {
  protected:
-  PassLives(const Layers& layers, const Setting& setting)
-      : layers_(layers), s_(setting), spec_(setting.spec), leaving_(layers.size(), false) {
+  /// `last`: the pass in which gradients become whole, with the reductions that stand within it.
+  PassLives(const Layers& layers, const Setting& setting, bool last)
+      : layers_(layers),
+        s_(setting),
+        spec_(setting.spec),
+        last_(last),
+        leaving_(layers.size(), false),
+        reductions_(block_, setting.sums_on_host(), layers.front()->reduced_beside) {
     std::int64_t staying = s_.place.staying;
     for (std::size_t k = layers_.size(); k-- > 0;)
       leaving_[k] = s_.activations_leave() && layers_[k]->kind == models::LayerKind::block && staying-- <= 0;
   }
 
   using Places = std::vector<int>;  ///< of a pass's steps over a layer
-  /// The first and the last place where something is used; -1: nowhere.
-  struct Uses {
-    int first = -1, last = -1;
-  };
+  using Uses = StepRange;           ///< places instead of steps
 
   [[nodiscard]] static bool recomputes(const LayerCosts& layer) { return layer.recomputation == plan::Recompute::full; }
   /// The place of the message that brings the input, or the begin of the block.
   int receive(bool forward) { return s_.receives(forward) && !s_.messages_apart() ? block_.step(false) : 0; }
-  Places steps_of(const Pass& pass) {
+  /// The layer's steps in a pass, and behind them the reductions of gradients that are whole.
+  Places steps_of(const LayerCosts& layer, const Pass& pass) {
     Places places;
-    for (int s = 0; s < pass.steps; ++s) places.push_back(block_.step(s >= std::max(0, pass.computes.first)));
+    for (int s = 0; s < pass.steps; ++s) {
+      if (zeroes(layer, pass) && s == pass.empty_part) zeroed_ = block_.step(true);
+      places.push_back(block_.step(s >= std::max(0, pass.computes.first)));
+      if (last_) reduce_behind(layer, pass, s);
+    }
+    if (zeroes(layer, pass) && zeroed_ < 0) zeroed_ = place_of(places, pass.computes.first);
     return places;
   }
   [[nodiscard]] int place_of(const Places& places, int step) const {
     return places.empty() ? block_.last() : places[std::min(places.size() - 1, at(std::max(0, step)))];
   }
+  [[nodiscard]] Uses places_of(const Places& places, const StepRange& steps) const {
+    return steps.any() ? Uses{place_of(places, steps.first), place_of(places, steps.last)} : Uses{};
+  }
   /// The run that copies count by: the layer's compute steps.
-  void run_over(const Places& places, const Pass& pass) {
-    if (pass.computes.any()) block_.run(places[at(pass.computes.first)], places[at(pass.computes.last)]);
+  void run_over(const Uses& computes) {
+    if (computes.any()) block_.run(computes.first, computes.last);
   }
   /// Where what the current run reads is fetched.
   [[nodiscard]] int fetched() const {
@@ -147,6 +159,7 @@ class PassLives {
   template <class When>
   void use_buckets(const LayerCosts& layer, const Gathers& gathered, std::initializer_list<const Pass*> passes,
                    const When& when) {
+    if (s_.zero() < 3 && !s_.parameters_leave()) return;
     const std::vector<Used> buckets = buckets_of(layer);
     for (std::size_t i = 0; i < buckets.size(); ++i) {
       const Used& bucket = buckets[i];
@@ -156,7 +169,7 @@ class PassLives {
         const auto& [from, fetched] = gathered[i];
         block_.live(from, std::max(from, uses.last), bytes(bucket.shape.elements));
         if (s_.parameters_leave()) block_.live(fetched, std::max(from, uses.first), bytes(bucket.shape.shard));
-      } else if (s_.parameters_leave() && uses.first >= 0) {
+      } else if (s_.parameters_leave() && uses.any()) {
         const ParametersRead read = read_by(passes, bucket.of);
         const std::int64_t whole = s_.zero() == 3 ? bucket.shape.shard : bucket.shape.elements;
         block_.live(fetched(), uses.last, bytes(s_.zero() == 3 || read.several() ? whole : read.elements));
@@ -165,46 +178,35 @@ class PassLives {
   }
 
   // -- gradients ----------------------------------------------------------------------------------------------------
-  /// The steps of the last pass. A reduction stands right after the last step that writes what it reduces.
-  /// `last_alone`: the last operator is a step of its own (LayerCosts::weights_last), without lives of its own.
-  Places steps_with(const LayerCosts& layer, const Pass& pass, StepRange Life::*pass_of, ReductionLives& reductions,
-                    bool last_alone = false) {
-    const bool divides = last_alone && layer.weights_last.seconds > 0;
-    Places places;
-    for (int s = 0; s < pass.steps; ++s) {
-      places.push_back(block_.step(s >= std::max(0, pass.computes.first)));
-      const bool divided = divides && s + 1 == pass.steps;
-      const auto behind = [&](const Used& bucket) {
-        return divided && layer.weights_last.writes_gradients[static_cast<std::size_t>(bucket.of)];
-      };
-      const auto reduce = [&](bool late) {
-        for (const Used& bucket : buckets_of(layer)) {
-          const Life& uses = layer.in(bucket.of).gradient_uses;
-          const bool later = pass_of == &Life::backward && uses.weights.any();  // complete in the pass of weights
-          const bool tied = bucket.of == LayerBucket::shared && layer.kind == models::LayerKind::head &&
-                            layers_.front()->kind == models::LayerKind::embedding;  // complete with the embedding
-          if (!bucket.frozen && !later && !tied && (uses.*pass_of).last == s && behind(bucket) == late)
-            reductions.add_in_turn(plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_the_last_pass), -1);
-        }
-      };
-      reduce(false);
-      if (!divided) continue;
-      block_.step(true);
-      reduce(true);
+  /// Segments of a pass that are no steps: they decode ahead of it.
+  [[nodiscard]] static int ahead_of(const Pass& pass) { return static_cast<int>(pass.segments.size()) - pass.steps; }
+  /// ZeRO-2's and 3's are zeroed by the first compute step, or by a step that does nothing else.
+  [[nodiscard]] bool zeroes(const LayerCosts& layer, const Pass& pass) const {
+    return s_.zero() >= 2 && &pass == &layer.backward;
+  }
+  /// In the last pass a reduction stands right after the last step that writes what it reduces.
+  void reduce_behind(const LayerCosts& layer, const Pass& pass, int step) {
+    for (const Used& bucket : buckets_of(layer)) {
+      const bool tied = bucket.of == LayerBucket::shared && layer.kind == models::LayerKind::head &&
+                        layers_.front()->kind == models::LayerKind::embedding;  // complete with the embedding
+      if (!bucket.frozen && !tied && layer.whole_behind(pass, bucket.of) == step + ahead_of(pass))
+        reductions_.add_in_turn(plan::reduction_of(bucket.shape, spec_, plan::Reduces::in_the_last_pass));
     }
-    return places;
   }
 
   const Layers& layers_;
   const Setting& s_;
   const plan::PlanSpec& spec_;
+  bool last_;
   std::vector<bool> leaving_;
   BlockLives block_;
+  ReductionLives reductions_;
+  int zeroed_ = -1;  ///< where the current layer's gradients begin
 };
 
 class ForwardLives : PassLives {
  public:
-  ForwardLives(const Layers& layers, const Setting& setting) : PassLives(layers, setting) {}
+  ForwardLives(const Layers& layers, const Setting& setting) : PassLives(layers, setting, false) {}
 
   [[nodiscard]] std::vector<plan::ScratchBuffer> take() {
     made_ = receive(true);
@@ -220,16 +222,12 @@ class ForwardLives : PassLives {
   Gathers gather(std::size_t k) { return gather_all(*layers_[k]); }
   void run(std::size_t k, const Gathers& gathered) {
     const LayerCosts& layer = *layers_[k];
-    const Places places = steps_of(layer.forward);
-    run_over(places, layer.forward);
-    use_buckets(layer, gathered, {&layer.forward}, [&](const Life& life) {
-      return life.forward.any() ? Uses{place_of(places, life.forward.first), place_of(places, life.forward.last)}
-                                : Uses{};
-    });
+    const Places places = steps_of(layer, layer.forward);
+    run_over(places_of(places, layer.forward.computes));
+    use_buckets(layer, gathered, {&layer.forward}, [&](const Life& life) { return places_of(places, life.forward); });
     for (const LifeId i : layer.lives.keys())
       if (i != layer.y) live(k, i, places);
-    if (layer.y.exists())
-      made_ = places.empty() ? block_.last() : places[at(std::max(0, layer.lives[layer.y].forward.first))];
+    if (layer.y.exists()) made_ = place_of(places, layer.lives[layer.y].forward.first);
   }
 
  private:
@@ -255,11 +253,7 @@ class ForwardLives : PassLives {
 
 class BackwardLives : PassLives {
  public:
-  /// `last`: the pass in which gradients become whole, with the reductions that stand within it.
-  BackwardLives(const Layers& layers, const Setting& setting, bool last)
-      : PassLives(layers, setting),
-        last_(last),
-        reductions_(block_, setting.sums_on_host(), layers.front()->reduced_beside) {}
+  BackwardLives(const Layers& layers, const Setting& setting, bool last) : PassLives(layers, setting, last) {}
 
   [[nodiscard]] std::vector<plan::ScratchBuffer> take() {
     made_ = receive(false);
@@ -272,14 +266,14 @@ class BackwardLives : PassLives {
 
   Gathers gather(std::size_t k) { return layers_[k]->backward_reads_parameters ? gather_all(*layers_[k]) : Gathers{}; }
   void begin(std::size_t /*layer*/, Gathers gathered) { gathered_ = std::move(gathered); }
-  void recompute(std::size_t k) { again_ = recomputes(*layers_[k]) ? steps_of(layers_[k]->recompute) : Places{}; }
+  void recompute(std::size_t k) {
+    again_ = recomputes(*layers_[k]) ? steps_of(*layers_[k], layers_[k]->recompute) : Places{};
+  }
   void run(std::size_t k) {
     const LayerCosts& layer = *layers_[k];
-    places_ = last_ ? steps_with(layer, layer.backward, &Life::backward, reductions_) : steps_that_zero(layer);
-    if (const Uses computes =
-            uses_of(layer, {.recompute = layer.recompute.computes, .backward = layer.backward.computes});
-        computes.first >= 0)
-      block_.run(computes.first, computes.last);
+    zeroed_ = -1;
+    places_ = steps_of(layer, layer.backward);
+    run_over(uses_of(layer, {.recompute = layer.recompute.computes, .backward = layer.backward.computes}));
     for (const LifeId i : layer.lives.keys()) live(k, i);
     pass_on(k);
     const Pass none;
@@ -304,31 +298,18 @@ class BackwardLives : PassLives {
   }
 
  private:
-  /// ZeRO-2's and 3's gradients are zeroed by the first compute step, or by a step that does nothing else.
-  Places steps_that_zero(const LayerCosts& layer) {
-    const Pass& pass = layer.backward;
-    zeroed_ = -1;
-    Places places;
-    for (int s = 0; s < pass.steps; ++s) {
-      if (s_.zero() >= 2 && s == pass.empty_part) zeroed_ = block_.step(true);
-      places.push_back(block_.step(s >= std::max(0, pass.computes.first)));
-    }
-    if (zeroed_ < 0) zeroed_ = place_of(places, pass.computes.first);
-    return places;
-  }
   /// By recomputation or the pass itself, which follows it.
   [[nodiscard]] Uses uses_of(const LayerCosts& layer, const Life& life) const {
-    const bool repeats = recomputes(layer) && life.recompute.any(), reads = life.backward.any();
-    if (!repeats && !reads) return {};
-    return {repeats ? place_of(again_, life.recompute.first) : place_of(places_, life.backward.first),
-            reads ? place_of(places_, life.backward.last) : place_of(again_, life.recompute.last)};
+    const Uses again = recomputes(layer) ? places_of(again_, life.recompute) : Uses{};
+    const Uses own = places_of(places_, life.backward);
+    return {again.any() ? again.first : own.first, own.any() ? own.last : again.last};
   }
   void live(std::size_t k, LifeId index) {
     const LayerCosts& layer = *layers_[k];
     const Life& life = layer.lives[index];
     if (index == layer.y || index == layer.dy || index == layer.dx) return;
     const Uses uses = uses_of(layer, life);
-    if (uses.first < 0) return;
+    if (!uses.any()) return;
     if (of_freed_head(layer, index)) return block_.live(0, uses.last, s_.bytes_of(life));
     if (crosses(layer, index)) {
       if (leaving_[k] && !life.weights.any()) return block_.live(fetched(), uses.last, s_.bytes_of(life));
@@ -356,18 +337,16 @@ class BackwardLives : PassLives {
   /// Gradients that are accumulated on the host live on the device until the next layer has run.
   void gradients_leave(const LayerCosts& layer) {
     for (const Used& bucket : buckets_of(layer)) {
-      const Life& uses = layer.in(bucket.of).gradient_uses;
-      if (bucket.frozen || !uses.backward.any()) continue;
-      block_.live_behind(place_of(places_, uses.backward.first), place_of(places_, uses.backward.last),
+      const StepRange writes = writers_of(layer.backward.segments, bucket.of);
+      if (bucket.frozen || !writes.any()) continue;
+      const int ahead = ahead_of(layer.backward);
+      block_.live_behind(place_of(places_, writes.first - ahead), place_of(places_, writes.last - ahead),
                          arena_bytes(bucket.shape.elements, plan::gradient_dtype(spec_.numerics.precision)));
     }
   }
 
-  bool last_;
-  ReductionLives reductions_;
   Gathers gathered_;       ///< of the current layer
   Places again_, places_;  ///< its steps
-  int zeroed_ = -1;        ///< where its gradients begin
   int made_ = 0;           ///< where the gradient of its output was made
   double made_bytes_ = 0;
 };
@@ -375,8 +354,7 @@ class BackwardLives : PassLives {
 /// The second half of a split backward: gradients of the weights.
 class WeightsLives : PassLives {
  public:
-  WeightsLives(const Layers& layers, const Setting& setting, bool last)
-      : PassLives(layers, setting), last_(last), reductions_(block_, false, false) {}
+  WeightsLives(const Layers& layers, const Setting& setting, bool last) : PassLives(layers, setting, last) {}
 
   [[nodiscard]] std::vector<plan::ScratchBuffer> take() {
     plan::weights_order({0, layers_.size()}, *this);
@@ -386,23 +364,19 @@ class WeightsLives : PassLives {
 
   void run(std::size_t k, bool last_alone) {
     const LayerCosts& layer = *layers_[k];
-    const Places places =
-        last_ ? steps_with(layer, layer.weights, &Life::weights, reductions_, last_alone) : steps_of(layer.weights);
-    run_over(places, layer.weights);
+    const Pass& pass = last_alone ? layer.weights_last_alone : layer.weights;
+    const Places places = steps_of(layer, pass);
+    run_over(places_of(places, pass.computes));
     for (const LifeId i : layer.lives.keys()) {
       const Life& life = layer.lives[i];
       const bool comes_back = s_.activations_leave() && waits_for_weights(layer, i);
       const bool within =
           life.weights.any() && (!life.forward.any() || life.dropped) && !life.backward.any() && !life.recompute.any();
       if (!comes_back && !within) continue;
-      const int from = comes_back ? fetched() : place_of(places, life.weights.first);
-      block_.live(from, place_of(places, life.weights.last), s_.bytes_of(life));
+      const Uses uses = places_of(places, life.weights);
+      block_.live(comes_back ? fetched() : uses.first, uses.last, s_.bytes_of(life));
     }
   }
-
- private:
-  bool last_;
-  ReductionLives reductions_;
 };
 
 ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const EndMemory* end = nullptr) {
@@ -417,12 +391,12 @@ ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const EndM
 }
 
 /// Everything that PassLives reads, as numbers.
-std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
+std::vector<std::int64_t> key_of(const std::vector<LayerRun>& layers, const Setting& s) {
   const plan::PlanSpec& spec = s.spec;
   std::vector<std::int64_t> key;
-  key.reserve(layers.size() + 24);
+  key.reserve(2 * layers.size() + 32);
   const auto note = [&](auto... values) { (key.push_back(static_cast<std::int64_t>(values)), ...); };
-  for (const LayerCosts* layer : layers) note(reinterpret_cast<std::intptr_t>(layer));
+  for (const LayerRun& run : layers) note(reinterpret_cast<std::intptr_t>(run.costs), s.distinct(run.count));
   note(-1, s.packs, s.rows, spec.compression.activations, s.messages_apart(), spec.stages.splits_backward(),
        s.receives(true), s.receives(false), s.sends(true), s.sends(false), s.place.staying, s.place.frees_head);
   if (!s.outlives_layers()) return key;
@@ -446,19 +420,17 @@ bool outlives_layers(const plan::PlanSpec& spec) {
 
 double PassMemo::of_rows(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const ChunkPlace& place) {
   const Setting setting{spec, place, false, true};
-  const Layers few = few_of_many(layers, setting);
-  const auto [known, fresh] = known_.try_emplace(key_of(few, setting));
-  if (fresh) known->second = scratch_of(few, setting);
+  const auto [known, fresh] = known_.try_emplace(key_of(layers, setting));
+  if (fresh) known->second = scratch_of(few_of_many(layers, setting), setting);
   return known->second.alive;
 }
 
 ScratchBytes PassMemo::of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const ChunkPlace& place,
                           bool packs, const EndMemory* end) {
   const Setting setting{spec, place, packs};
-  const Layers few = few_of_many(layers, setting);
-  if (packs && end != nullptr) return scratch_of(few, setting, end);
-  const auto [known, fresh] = known_.try_emplace(key_of(few, setting));
-  if (fresh) known->second = scratch_of(few, setting);
+  if (packs && end != nullptr) return scratch_of(few_of_many(layers, setting), setting, end);
+  const auto [known, fresh] = known_.try_emplace(key_of(layers, setting));
+  if (fresh) known->second = scratch_of(few_of_many(layers, setting), setting);
   return known->second;
 }
 

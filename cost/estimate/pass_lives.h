@@ -2,11 +2,12 @@
 /// Memory that lives only within a stage's passes, laid out as lowering lays it out (plan/lower/layer_passes), but with
 /// only a few of many equal layers.
 #include <cstdint>
-#include <map>
+#include <unordered_map>
 #include <vector>
 
 #include "cost/estimate/block_lives.h"
 #include "cost/estimate/memory.h"
+#include "cost/estimate/numbers_hash.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {
@@ -42,7 +43,7 @@ class PassMemo {
                                const ChunkPlace& place);
 
  private:
-  std::map<std::vector<std::int64_t>, ScratchBytes> known_;
+  std::unordered_map<std::vector<std::int64_t>, ScratchBytes, NumbersHash> known_;
 };
 
 }  // namespace orrery::cost

@@ -99,7 +99,7 @@ struct BackwardPass : Pass {
     if (zeroing.any && c.backward.empty_part == 0)
       out.compute(zeroing.device + around.pricing.compute_time(plan::Step{}).value, zeroing.host);
     const Segments& own = c.backward.segments;
-    late.begin(c, own);
+    late.begin(c, c.backward);
     const std::size_t begin = out.size();
     out.layer(
         own, around.exchange, [&](std::size_t s) { ahead(own[s]); }, [&](std::size_t s) { behind(own[s], s); },
@@ -111,31 +111,15 @@ struct BackwardPass : Pass {
   void end() { sums.end(); }
 };
 
-/// A layer's segments of a weights pass; `last_alone`: the last one is two, the second of the last product alone.
-Segments weights_segments(const LayerCosts& c, bool last_alone) {
-  Segments segments = c.weights.segments;
-  if (!last_alone || c.weights_last.seconds <= 0 || segments.empty()) return segments;
-  Segment most = segments.back(), one = segments.back();
-  const auto take = [](Segment& to, const Segment& from) {
-    to.seconds = from.seconds, to.saved = from.saved, to.host = from.host;
-    to.writes_gradients = from.writes_gradients;
-  };
-  take(most, c.weights_but_last);
-  take(one, c.weights_last);
-  one.shifts = 0;
-  segments.back() = most;
-  segments.push_back(one);
-  return segments;
-}
-
 struct WeightsPass : Pass {
   LateReductions late;
   bool first;
 
   void run(std::size_t i, bool last_alone) {
     const LayerCosts& c = layer(i);
-    const Segments segments = weights_segments(c, last_alone);
-    late.begin(c, segments);
+    const cost::Pass& pass = last_alone ? c.weights_last_alone : c.weights;
+    const Segments& segments = pass.segments;
+    late.begin(c, pass);
     out.layer(
         segments, buckets.around().exchange, [](std::size_t) {},
         [&](std::size_t s) {
@@ -203,7 +187,7 @@ class ChunkPasses {
     PassWriter out = writer();
     const bool heads = layers_.back()->kind == models::LayerKind::head;
     BackwardPass pass{{layers_, buckets_, out, !heads},
-                      LateReductions(buckets_, out, place.last, true),
+                      LateReductions(buckets_, out, place.last),
                       LayerReductions(buckets_, out),
                       place.first};
     plan::backward_order(whole(), spec_, pass);
@@ -215,7 +199,7 @@ class ChunkPasses {
   }
   PassProgram weights(Place place) {
     PassWriter out = writer();
-    WeightsPass pass{{layers_, buckets_, out, false}, LateReductions(buckets_, out, place.last, false), place.first};
+    WeightsPass pass{{layers_, buckets_, out, false}, LateReductions(buckets_, out, place.last), place.first};
     plan::weights_order(whole(), pass);
     pass.late.end();
     return finish({}, Kind::weights, out, true);

@@ -5,23 +5,16 @@
 
 namespace orrery::cost {
 
-void LateReductions::begin(const LayerCosts& c, const std::vector<Segment>& segments) {
+void LateReductions::begin(const LayerCosts& c, const Pass& pass) {
   if (!any_) return;
   costs_ = &c;
-  last_ = {};
-  for (std::size_t i = 0; i < segments.size(); ++i)
-    for (std::size_t b = 0; b < last_.size(); ++b)
-      if (segments[i].kind == Segment::Kind::compute && segments[i].writes_gradients[b]) last_[b] = i;
-  // In a split pass a weights pass adds to them later, unless only backward does.
-  for (const Segment& s : c.weights.segments)
-    for (std::size_t b = 0; b < last_.size() && backward_; ++b)
-      if (s.kind == Segment::Kind::compute && s.writes_gradients[b]) last_[b].reset();
+  for (const LayerBucket b : kLayerBuckets) last_[static_cast<std::size_t>(b)] = c.whole_behind(pass, b);
 }
 
 void LateReductions::behind(std::size_t segment) {
   if (!any_ || buckets_.zero() >= 2) return;
   for (const LayerBucket b : kLayerBuckets)
-    if (last_[static_cast<std::size_t>(b)] == segment) reduce(*costs_, b);
+    if (last_[static_cast<std::size_t>(b)] == static_cast<int>(segment)) reduce(*costs_, b);
 }
 
 void LateReductions::accumulated(const LayerCosts& c) {

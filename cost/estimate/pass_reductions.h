@@ -3,7 +3,6 @@
 /// pass (ZeRO-2 and 3). Private to cost/estimate/.
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "cost/estimate/chunk_buckets.h"
@@ -14,12 +13,12 @@ namespace orrery::cost {
 /// Reductions within the last pass, each behind the last step that adds to its gradients.
 class LateReductions {
  public:
-  /// `any`: the pass is the step's last. `backward`: it is not a weights pass.
-  LateReductions(ChunkBuckets& buckets, PassWriter& out, bool any, bool backward)
-      : buckets_(buckets), out_(out), any_(any), backward_(backward), turns_(WriteReduction{&out}) {}
+  /// `any`: the chunk's pass is the step's last.
+  LateReductions(ChunkBuckets& buckets, PassWriter& out, bool any)
+      : buckets_(buckets), out_(out), any_(any), turns_(WriteReduction{&out}) {}
 
-  /// The segments that run next.
-  void begin(const LayerCosts& c, const std::vector<Segment>& segments);
+  /// The pass that runs next, one of the layer's.
+  void begin(const LayerCosts& c, const Pass& pass);
   void behind(std::size_t segment);
   /// ZeRO-2 and 3 with sub-groups: what has been added up of a layer is summed over them.
   void accumulated(const LayerCosts& c);
@@ -30,9 +29,9 @@ class LateReductions {
 
   ChunkBuckets& buckets_;
   PassWriter& out_;
-  bool any_, backward_;
+  bool any_;
   const LayerCosts* costs_ = nullptr;
-  std::array<std::optional<std::size_t>, 3> last_ = {};  ///< by bucket
+  std::array<int, 3> last_ = {-1, -1, -1};  ///< by bucket: the last segment that adds to its gradients; -1: none
   plan::Turns<TimedReduction, WriteReduction> turns_;
 };
 

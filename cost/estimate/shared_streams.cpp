@@ -32,12 +32,6 @@ StreamRates::StreamRates(std::vector<Lanes> ranks) : ranks_(std::move(ranks)), l
   }
 }
 
-std::size_t StreamRates::Hash::operator()(const LaneSets& sets) const {
-  std::uint64_t h = sets.size();
-  for (const std::uint32_t set : sets) h = (h ^ set) * 0x9E3779B97F4A7C15ULL + (h >> 29);
-  return h;
-}
-
 const std::vector<StreamRates::Rates>& StreamRates::of(const LaneSets& in_flight) {
   const auto [known, fresh] = known_.try_emplace(in_flight);
   if (fresh) known->second = shared(in_flight);

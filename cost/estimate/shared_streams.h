@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cost/estimate/lanes.h"
+#include "cost/estimate/numbers_hash.h"
 #include "cost/prices/lockstep.h"
 #include "plan/schedule/schedule.h"
 
@@ -50,16 +51,13 @@ class StreamRates {
     double share = 0;
     auto operator<=>(const Part&) const = default;
   };
-  struct Hash {
-    std::size_t operator()(const LaneSets& sets) const;
-  };
   [[nodiscard]] std::vector<Rates> shared(const LaneSets& in_flight) const;
 
   std::vector<Lanes> ranks_;
   std::vector<std::vector<Part>> links_;  ///< those that can be full
   bool across_ = false;
   std::vector<std::array<std::int64_t, kLanes>> latencies_;
-  std::unordered_map<LaneSets, std::vector<Rates>, Hash> known_;
+  std::unordered_map<LaneSets, std::vector<Rates>, NumbersHash> known_;
 };
 
 /// The messages of one rank or of several, in order on each stream. Nothing ends before somebody asks for it, so that

@@ -188,12 +188,6 @@ class End {
 
 }  // namespace
 
-std::size_t StepEnds::KeyHash::operator()(const Key& key) const {
-  std::uint64_t h = key.size();
-  for (const std::int64_t v : key) h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL + (h >> 29);
-  return h;
-}
-
 namespace {
 
 /// All of a bucket that an outline without low rank or whole matrices reads; a new member does not compile here until

@@ -9,6 +9,7 @@
 
 #include "cost/estimate/fold.h"
 #include "cost/estimate/memory.h"
+#include "cost/estimate/numbers_hash.h"
 #include "cost/estimate/stage_groups.h"
 #include "cost/estimate/stage_times.h"
 #include "cost/estimate/update.h"
@@ -55,9 +56,6 @@ class StepEnds {
 
  private:
   using Key = std::vector<std::int64_t>;
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
-  };
   using Ends = std::tuple<double, double, double, double, double, double, double, double, double,
                           std::shared_ptr<const EndProgram>, NextGathers>;
   [[nodiscard]] Key key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const;
@@ -65,9 +63,9 @@ class StepEnds {
                            const StageGroups& groups) const;
 
   const Pricing& pricing_;
-  std::unordered_map<Key, std::shared_ptr<const EndProgram>, KeyHash> lowered_;
-  std::unordered_map<Key, Ends, KeyHash> ends_;
-  std::unordered_map<Key, ReductionTimes, KeyHash> reductions_;
+  std::unordered_map<Key, std::shared_ptr<const EndProgram>, NumbersHash> lowered_;
+  std::unordered_map<Key, Ends, NumbersHash> ends_;
+  std::unordered_map<Key, ReductionTimes, NumbersHash> reductions_;
 };
 
 }  // namespace orrery::cost

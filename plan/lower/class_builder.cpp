@@ -2,9 +2,9 @@
 #include "plan/lower/class_builder.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/ensure.h"
+#include "plan/outline/layer_pass.h"
 #include "plan/schedule/rewrite.h"
 
 namespace orrery::plan {
@@ -115,7 +115,7 @@ void ClassBuilder::settle_lives() {
     int first_block = -1, first_step = -1, last_block = -1, last_step = -1;
   };
   base::ById<BufferId, Use> uses(class_.buffers.size());
-  std::map<BufferId, BufferId> shifted;  // by the buffer that arrives in a ring step: the buffer that is sent meanwhile
+  Ring<BufferId> ring;
   for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
     for (int s = 0; s < static_cast<int>(class_.blocks[static_cast<std::size_t>(b)].steps.size()); ++s) {
       const Step& step = class_.blocks[static_cast<std::size_t>(b)].steps[static_cast<std::size_t>(s)];
@@ -126,15 +126,11 @@ void ClassBuilder::settle_lives() {
       };
       for (BufferId index : step.reads) touch(index);
       for (BufferId index : step.writes) touch(index);
-      // A travelling block is freed where its successor is first read; earlier compute steps must not wait for it.
       if (step.kind == StepKind::collective && step.collective == CollectiveKind::ring_shift)
-        shifted[step.target.buffer] = step.source.buffer;
+        ring.shift(step.source.buffer, step.target.buffer);
       if (step.kind != StepKind::compute) continue;
       for (BufferId index : step.reads)
-        if (const auto found = shifted.find(index); found != shifted.end()) {
-          touch(found->second);
-          shifted.erase(found);
-        }
+        if (const auto arrival = ring.first_read(index)) touch(arrival->sent);
     }
   for (const Kept& kept : kept_) {
     Use& use = uses[kept.buffer];

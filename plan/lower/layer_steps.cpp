@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "models/operators/operators.h"
+#include "plan/outline/layer_pass.h"
 
 namespace orrery::plan {
 

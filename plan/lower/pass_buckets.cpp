@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "plan/outline/layer_pass.h"
 #include "plan/outline/reduction.h"
 
 namespace orrery::plan {
@@ -27,7 +28,7 @@ std::vector<BufferId> PassBuckets::gather(const StageLayer& layer, const char* s
 }
 
 std::vector<BufferId> PassBuckets::gather_for_backward(const StageLayer& layer) {
-  if (backward_reads_parameters(layer)) return gather(layer, ".backward");
+  if (backward_reads_parameters(*layer.program)) return gather(layer, ".backward");
   return std::vector<BufferId>(layer.buckets.size());
 }
 

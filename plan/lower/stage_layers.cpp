@@ -43,25 +43,6 @@ const char* name_of_part(const std::vector<Op>& ops, Phase phase, bool& attentio
   return forward && has(OpKind::add_bias) ? "residual" : "norm";
 }
 
-CollectiveKind kind_of(models::GroupCollective collective) {
-  switch (collective) {
-    case models::GroupCollective::all_reduce: return CollectiveKind::all_reduce;
-    case models::GroupCollective::all_gather: return CollectiveKind::all_gather;
-    case models::GroupCollective::reduce_scatter: return CollectiveKind::reduce_scatter;
-    case models::GroupCollective::ring_shift: return CollectiveKind::ring_shift;
-    case models::GroupCollective::all_to_all: return CollectiveKind::all_to_all;
-  }
-  return CollectiveKind::all_reduce;
-}
-
-bool backward_reads_parameters(const StageLayer& layer) {
-  for (const models::Part& part : layer.program->backward)
-    for (const Op& op : part.ops)
-      for (int t : op.in)
-        if (t >= 0 && layer.program->tensors[models::tensor_of(t)].role == TensorRole::parameter) return true;
-  return false;
-}
-
 std::map<TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan, bool embeds, bool heads) {
   const PlanSpec& spec = plan.spec();
   std::map<TensorRole, BufferId> out;

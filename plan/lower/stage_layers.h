@@ -16,9 +16,6 @@ namespace orrery::plan {
 /// For display: the half of a block that a run of operators belongs to. `attention`: whether the attention is already
 /// done.
 [[nodiscard]] const char* name_of_part(const std::vector<models::Op>& ops, Phase phase, bool& attention);
-[[nodiscard]] CollectiveKind kind_of(models::GroupCollective collective);
-/// Whether a layer's backward reads any parameter. An embedding's does not, so nothing is gathered for it.
-[[nodiscard]] bool backward_reads_parameters(const StageLayer& layer);
 
 /// A step that loads the inputs that a chunk with the embedding, the head or both reads for a micro-batch, and the
 /// buffers that it fills.

@@ -1,4 +1,4 @@
-// Updates bucket by bucket: what Muon's wait for, and the bytes of reductions and states, worked by hand.
+// Updates bucket by bucket: what Muon's wait for, and the bytes of blocks, reductions and states, worked by hand.
 #include "cost/estimate/update.h"
 
 #include <gtest/gtest.h>
@@ -27,6 +27,32 @@ TEST(UpdateChain, HidesGathersBehindUpdatesThatWaitForNothing) {
   const auto [update, gather] = chain.times(true);
   EXPECT_DOUBLE_EQ(update, 12);
   EXPECT_DOUBLE_EQ(gather, 3) << "the last one alone shows";
+}
+
+TEST(BlockLives, LastFromTheFirstUseToTheLast) {
+  BlockLives block;
+  const int small = block.buffer(100), large = block.buffer(1000), unused = block.buffer(5000);
+  block.use(small, block.step(true));
+  const int meeting = block.step(false);
+  block.use(small, meeting);
+  block.use(large, meeting);
+  block.use(large, block.step(true));
+  const int last = block.step(true);
+  block.live(last, last, 1050);
+  EXPECT_LT(small, unused);
+  EXPECT_EQ(scratch_bytes({block.take()}).alive, 1100) << "both at the message, and nothing of what no step uses";
+}
+
+TEST(BlockLives, LastUntilTheRunBehindTheOneThatHidesTheirCopy) {
+  BlockLives block;
+  std::vector<int> runs;
+  for (int run = 0; run < 4; ++run) runs.push_back(block.step(true)), block.run(runs.back(), runs.back());
+  for (const int run : runs) {
+    const int one = block.buffer(256);
+    block.use(one, run);
+    block.leave(one);
+  }
+  EXPECT_EQ(scratch_bytes({block.take()}).alive, 2 * 256) << "of a run and of the one before it";
 }
 
 // 64 values of two replicas in 16 bits: 64 that are sent and 64 pieces, while the next bucket's wait for their sum.

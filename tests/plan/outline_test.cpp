@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/outline/layer_pass.h"
 #include "plan/outline/reduction.h"
 #include "plan/outline/turns.h"
 #include "plan/outline/update.h"
@@ -152,6 +153,19 @@ TEST(Turns, LetABucketsNextPartStandBehindTheOneBeforeOfTheNextBucket) {
   EXPECT_EQ(order, "a0a1b0a2b1c0");
   turns.flush();
   EXPECT_EQ(order, "a0a1b0a2b1c0b2c1c2");
+}
+
+TEST(Ring, FreesWhatWasSentWhereWhatCameInExchangeIsFirstRead) {
+  Ring<int> ring;
+  ring.shift(1, 2);
+  ring.shift(2, 3);
+  EXPECT_FALSE(ring.first_read(1)) << "no message has brought it";
+  const auto arrival = ring.first_read(3);
+  ASSERT_TRUE(arrival);
+  EXPECT_EQ(arrival->sent, 2);
+  EXPECT_EQ(arrival->shift, 2);
+  EXPECT_FALSE(ring.first_read(3)) << "it has been read before";
+  EXPECT_EQ(ring.first_read(2)->sent, 1);
 }
 
 }  // namespace outline_test

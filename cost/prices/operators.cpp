@@ -178,9 +178,8 @@ double split_k_time(const DeviceRates& r, double tiles, double area, double resu
 Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType arithmetic, double m, double n,
                         double k) {
   const double rate = r.matmul[index_of(arithmetic)] / r.multiprocessors;  // of one multiprocessor
-  // Prologue and epilogue wait for memory, not arithmetic: with slower arithmetic they equal less depth.
-  const double slower = r.matmul[index_of(arithmetic)] / r.matmul[index_of(models::DType::fp16)];
-  const double k_half = r.k_half * std::min(1.0, slower);
+  // Prologue and epilogue wait for memory, not arithmetic: the faster the arithmetic, the more depth they equal.
+  const double k_half = r.k_half * r.matmul[index_of(arithmetic)] / r.matmul[index_of(models::DType::fp16)];
   double best = std::numeric_limits<double>::infinity();
   double rows = r.tile_rows, columns = r.tile_columns, loss = 1;
   constexpr double kSmallestTile = 32;

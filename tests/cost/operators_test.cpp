@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+
 #include "cost/estimate/block_kinds.h"
 #include "cost/network/copies.h"
 #include "cost/prices/pricing.h"
@@ -48,6 +50,32 @@ TEST(GpuMatmul, TakesSmallerTilesWhereTheyFillTheProcessors) {
   // 256 x 256: two big tiles leave half the processors idle; four of 128 x 128 at 0.9 of the rate are faster.
   EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, DType::bf16, 256, 256, 896).value,
                    2.0 * 128 * 128 * 1024 / (0.9 * 1e12));
+}
+
+/// OpenXLA's measured table of products on H100 (xla, service/gpu/model/matmul_interpolator_data.h, sm_90, bf16, one
+/// product of at least 4 GFLOP; TFLOP/s), from which no coefficient was taken. An operator's start takes 5 us in eager
+/// software.
+TEST(GpuMatmul, AgreesWithProductsThatXlaMeasuredOnH100) {
+  struct Measured {
+    double m, n, k, tflops;
+  };
+  constexpr Measured kTable[] = {
+      {4096, 4096, 4096, 783.3}, {2048, 2048, 2048, 632.0}, {2048, 1024, 2048, 523.3}, {1024, 2048, 2048, 524.3},
+      {1024, 1024, 2048, 350.0}, {2048, 512, 2048, 347.7},  {4096, 256, 2048, 304.7},  {256, 4096, 2048, 324.6},
+      {4096, 512, 1024, 370.8},  {512, 4096, 1024, 373.3},  {4096, 2048, 512, 447.0},  {4096, 1024, 512, 343.7},
+      {4096, 4096, 256, 392.2},
+  };
+  const clusters::Cluster cluster = clusters::testing::catalog("hgx-h100");
+  const DeviceRates r = device_rates(cluster, defaults(cluster));
+  constexpr double kStart = 5e-6, kWithin = 0.15, kMeanWithin = 0.05;
+  double mean = 0;
+  for (const Measured& one : kTable) {
+    const double predicted = gpu_matmul_time(r, DType::bf16, DType::bf16, one.m, one.n, one.k).value + kStart;
+    const double ratio = predicted / (2 * one.m * one.n * one.k / (one.tflops * 1e12));
+    EXPECT_NEAR(ratio, 1, kWithin) << one.m << " x " << one.n << " x " << one.k;
+    mean += ratio / std::size(kTable);
+  }
+  EXPECT_NEAR(mean, 1, kMeanWithin);
 }
 
 TEST(GpuMatmul, IsNeverFasterThanItsMemoryTraffic) {

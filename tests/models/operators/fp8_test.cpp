@@ -23,7 +23,7 @@ double defined(std::uint32_t code, Fp8 kind) {
   return sign * (exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias));
 }
 
-class Fp8Formats : public testing::TestWithParam<Fp8> {};
+class Fp8Formats : public ::testing::TestWithParam<Fp8> {};
 
 TEST_P(Fp8Formats, HaveTheValuesOfTheirDefinition) {
   for (std::uint32_t code = 0; code < 256; ++code) {
@@ -126,7 +126,7 @@ TEST_P(Fp8Formats, RoundTheSameByAnyScaleAboveTheirDenormals) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, Fp8Formats, testing::Values(Fp8::e4m3, Fp8::e5m2),
+INSTANTIATE_TEST_SUITE_P(Both, Fp8Formats, ::testing::Values(Fp8::e4m3, Fp8::e5m2),
                          [](const auto& kind) { return kind.param == Fp8::e4m3 ? "e4m3" : "e5m2"; });
 
 TEST(Fp8Products, AreOfSizesThatTensorCoresTake) {

@@ -137,7 +137,10 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
   }
   if (columns.count("gpus") == 0)
     findings.error("V05", {file, 1, 1, 1}, "the first line has no column `gpus`",
-                   "the first line must hold the keys of rows, such as `layers,hidden,heads,seq_len,gpus,tp,pp,dp,…`");
+                   width == 1 && text.find_first_of(";\t") < text.find('\n')
+                       ? "cells are separated by commas"
+                       : "the first line must hold the keys of rows, such as "
+                         "`layers,hidden,heads,seq_len,gpus,tp,pp,dp,…`");
   while (!csv.ended() && !findings.failed()) {
     const std::vector<Cell> cells = csv.line();
     if (cells.size() == 1 && cells.front().text.empty()) continue;  // an empty line

@@ -471,7 +471,7 @@ std::string unscorable_tables(const Setup& s) {
 std::string unscorable(const Setup& s) {
   if (s.kind != "training" && s.kind != kOutOfMemory)
     return fmt::format("its kind is {}, not training", s.kind.empty() ? "not stated" : s.kind);
-  if (!s.verified) return "it is not verified";
+  if (!s.verified) return "it is not verified (`verified: true` says that it is)";
   if (!s.contradiction.empty()) return s.contradiction;
   if (s.family == kRecommender) return unscorable_tables(s);
   const std::pair<const char*, bool> needed[] = {{"layers", s.layers.has_value()},

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "base/units.h"
 #include "cost/parameters/parameters.h"
+#include "reports/tables/plan_table.h"
 #include "reports/tables/tables.h"
 
 namespace orrery::reports {
@@ -42,6 +44,16 @@ Table families_table(const std::vector<cost::FamilyFit>& fits) {
     table.rows.push_back({fmt::format("{}", fmt::join(fit.stacks, ", ")), fmt::format("{}", fit.rows),
                           percent(fit.error_before), percent(fit.error_after)});
   return table;
+}
+
+/// "3.10–5.20 s"; a dash without an interval.
+std::string range_of(const cost::ValidatedRow& row) {
+  return row.time_s ? interval_text(*row.time_s) : "—";
+}
+
+/// The probability that the run fits its devices' memory.
+std::string probability_of(const cost::ValidatedRow& row) {
+  return row.fits_probability ? fmt::format("{:.2f}", *row.fits_probability) : "—";
 }
 
 }  // namespace
@@ -79,6 +91,20 @@ Table sources_table(const cost::Validation& v) {
   return table;
 }
 
+Table stacks_table(const cost::Validation& v) {
+  Table table;
+  table.title = "By the software whose numbers were taken";
+  table.columns = {{"stack", Align::left},
+                   {"rows", Align::right},
+                   {"numbers fitted", Align::right},
+                   {"median error", Align::right},
+                   {"90th percentile", Align::right}};
+  for (const cost::StackErrors& s : v.by_stack)
+    table.rows.push_back(
+        {s.stack, count_text(s.rows), count_text(s.fitted_numbers), percent(s.time.median), percent(s.time.p90)});
+  return table;
+}
+
 Table worst_rows_table(const cost::Validation& v, std::size_t most) {
   std::vector<const cost::ValidatedRow*> measured;
   for (const cost::ValidatedRow& row : v.rows)
@@ -88,12 +114,63 @@ Table worst_rows_table(const cost::Validation& v, std::size_t most) {
   if (measured.size() > most) measured.resize(most);
   Table table;
   table.title = "Furthest off";
-  table.columns = {{"row", Align::left},    {"measured", Align::right}, {"predicted", Align::right},
-                   {"error", Align::right}, {"source", Align::left},    {"plan", Align::left, 0, 1}};
+  table.columns = {{"row", Align::left},          {"measured", Align::right}, {"predicted", Align::right},
+                   {"4 of 5 runs", Align::right}, {"error", Align::right},    {"evidence", Align::left, 0, 2},
+                   {"source", Align::left, 0, 1}, {"plan", Align::left, 0, 3}};
   for (const cost::ValidatedRow* row : measured)
-    table.rows.push_back({row->id, time_text(*row->measured_s), time_text(row->predicted_s),
-                          fmt::format("{:+.1f} %", 100 * (row->predicted_s / *row->measured_s - 1)), row->source,
+    table.rows.push_back({row->id, time_text(*row->measured_s), time_text(row->predicted_s), range_of(*row),
+                          fmt::format("{:+.1f} %", 100 * (row->predicted_s / *row->measured_s - 1)),
+                          cost::name_of(row->evidence), row->source, row->plan});
+  return table;
+}
+
+Table unmeasured_table(const cost::Validation& v, std::size_t most) {
+  Table table;
+  table.title = "Predicted, without a measured time";
+  table.columns = {{"row", Align::left},       {"predicted", Align::right}, {"4 of 5 runs", Align::right},
+                   {"fits", Align::right},     {"evidence", Align::left},   {"source", Align::left, 0, 1},
+                   {"plan", Align::left, 0, 2}};
+  std::int64_t further = 0;
+  for (const cost::ValidatedRow& row : v.rows) {
+    if (row.measured_s || row.out_of_memory) continue;
+    if (table.rows.size() < most)
+      table.rows.push_back({row.id, time_text(row.predicted_s), range_of(row), probability_of(row),
+                            cost::name_of(row.evidence), row.source, row.plan});
+    else
+      ++further;
+  }
+  if (further > 0) table.notes.push_back(fmt::format("{} more in --json", count_text(further, "row")));
+  return table;
+}
+
+Table fits_table(const cost::Validation& v, std::size_t most) {
+  constexpr double kEven = 0.5;
+  Table table;
+  table.title = "Told wrongly whether it fits memory, surest first";
+  table.columns = {{"row", Align::left},       {"it", Align::left},       {"fits", Align::right},
+                   {"needs", Align::right},    {"evidence", Align::left}, {"source", Align::left, 0, 1},
+                   {"plan", Align::left, 0, 2}};
+  std::vector<const cost::ValidatedRow*> wrong;
+  std::int64_t ran = 0, died = 0, ran_told = 0, died_told = 0;
+  for (const cost::ValidatedRow& row : v.rows) {
+    if (!row.fits_probability) continue;
+    const bool right = (*row.fits_probability < kEven) == row.out_of_memory;
+    ++(row.out_of_memory ? died : ran);
+    if (right) ++(row.out_of_memory ? died_told : ran_told);
+    if (!right) wrong.push_back(&row);
+  }
+  std::stable_sort(wrong.begin(), wrong.end(), [](const auto* a, const auto* b) {
+    return std::abs(*a->fits_probability - kEven) > std::abs(*b->fits_probability - kEven);
+  });
+  if (wrong.size() > most) wrong.resize(most);
+  for (const cost::ValidatedRow* row : wrong)
+    table.rows.push_back({row->id, row->out_of_memory ? "died" : "ran", probability_of(*row),
+                          base::human(base::Bytes{row->predicted_bytes}), cost::name_of(row->evidence), row->source,
                           row->plan});
+  if (ran > 0) table.notes.push_back(fmt::format("{} of {} that ran are predicted to fit", ran_told, ran));
+  if (died > 0)
+    table.notes.push_back(
+        fmt::format("{} of {} that died for lack of memory are predicted not to fit", died_told, died));
   return table;
 }
 
@@ -171,10 +248,20 @@ std::string validation_text(const cost::Validation& validation, const TableStyle
   std::string out = fmt::format(
       "{} predicted{}, {} left out\n\n", count_text(static_cast<std::int64_t>(validation.rows.size()), "row"),
       words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", ")), validation.left_out.size());
-  out += text_of(sources_table(validation), style);
-  if (validation.time.count > 0) out += "\n" + text_of(worst_rows_table(validation, kWorst), style);
-  if (!validation.groups.empty()) out += "\n" + text_of(groups_table(validation, kWorst), style);
-  if (!validation.left_out.empty()) out += "\n" + text_of(left_out_table(validation), style);
+  std::vector<Table> tables = {sources_table(validation), stacks_table(validation)};
+  if (validation.time.count > 0) tables.push_back(worst_rows_table(validation, kWorst));
+  tables.push_back(unmeasured_table(validation, kWorst));
+  tables.push_back(fits_table(validation, kWorst));
+  if (!validation.groups.empty()) tables.push_back(groups_table(validation, kWorst));
+  if (!validation.left_out.empty()) tables.push_back(left_out_table(validation));
+  const char* between = "";
+  for (const Table& table : tables) {
+    if (table.rows.empty() && table.notes.empty()) continue;
+    out += std::exchange(between, "\n");
+    if (!table.rows.empty()) out += text_of(table, style);
+    for (const std::string& note : table.rows.empty() ? table.notes : std::vector<std::string>())
+      out += wrapped(note, style.width) + "\n";
+  }
   return out;
 }
 

@@ -13,15 +13,23 @@ namespace orrery::reports {
 
 /// Errors against published rows, one line per source and one for all.
 [[nodiscard]] Table sources_table(const cost::Validation& validation);
+/// Errors by stack, beside how many of its numbers were fitted to measured rows.
+[[nodiscard]] Table stacks_table(const cost::Validation& validation);
 /// The `most` rows with the largest errors, worst first.
 [[nodiscard]] Table worst_rows_table(const cost::Validation& validation, std::size_t most);
+/// The first `most` rows that state no time and did not die: the predictions alone.
+[[nodiscard]] Table unmeasured_table(const cost::Validation& validation, std::size_t most);
+/// Of the rows that ran and of those that died for lack of memory, how many are told so (a probability to fit of a half
+/// parts them); the `most` that are not, surest first.
+[[nodiscard]] Table fits_table(const cost::Validation& validation, std::size_t most);
 /// Why rows were left out, with the number and the first of them; most frequent first.
 [[nodiscard]] Table left_out_table(const cost::Validation& validation);
 /// Groups of rows that differ only in plan: the `most` ones in which the plan predicted best lost most.
 [[nodiscard]] Table groups_table(const cost::Validation& validation, std::size_t most);
 
 [[nodiscard]] nlohmann::json validate_json(const cost::Validation& validation);
-/// `validate`, after what was given: errors by source, the worst rows, which plan wins, what was left out.
+/// `validate`, after what was given: errors by source, the worst rows, those without a measured time, whether they fit,
+/// which plan wins, what was left out.
 [[nodiscard]] std::string validation_text(const cost::Validation& validation, const TableStyle& style);
 
 /// Over all groups; not numbers if there are none. Medians interpolate.

@@ -72,6 +72,7 @@ json validate_json(const cost::Validation& v) {
       rows.push_back({{"id", r.id},
                       {"source", r.source},
                       {"stack", r.stack},
+                      {"cluster", r.cluster},
                       {"evidence", cost::name_of(r.evidence)},
                       {"evidence_text", r.evidence_text},
                       {"plan", r.plan},
@@ -96,6 +97,14 @@ json validate_json(const cost::Validation& v) {
                        {"median_error", s.time.median},
                        {"mean_error", s.time.mean},
                        {"p90_error", s.time.p90}});
+  json stacks = json::array();
+  for (const cost::StackErrors& s : v.by_stack)
+    stacks.push_back({{"stack", s.stack},
+                      {"rows", s.rows},
+                      {"fitted_numbers", s.fitted_numbers},
+                      {"count", s.time.count},
+                      {"median_error", figure(s.time.median)},
+                      {"p90_error", figure(s.time.p90)}});
   json groups = json::array();
   for (const cost::PlanGroup& g : v.groups)
     groups.push_back({{"source", g.source},
@@ -114,6 +123,7 @@ json validate_json(const cost::Validation& v) {
               {"mean_error", figure(v.time.mean)},
               {"p90_error", figure(v.time.p90)},
               {"by_source", std::move(sources)},
+              {"by_stack", std::move(stacks)},
               {"rows", std::move(rows)},
               {"left_out", std::move(left_out)},
               {"groups", std::move(groups)},

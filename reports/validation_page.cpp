@@ -51,8 +51,14 @@ std::string validation_html(const cost::Validation& v, const std::vector<cost::H
   if (v.time.count > 0) {
     body += html::figure_html(html::published_scatter(v), ++number_of_figure, drawn);
     body += html::figure_html(html::sources_chart(v), ++number_of_figure, drawn);
+    body += section("By software", "How many of a stack's numbers were fitted to measured rows, beside its errors.",
+                    stacks_table(v));
     body += section("Worst rows first", "All rows with a measured step time.", worst_rows_table(v, kAll));
   }
+  if (Table table = unmeasured_table(v, kAll); !table.rows.empty())
+    body += section("Without a measured time", "Rows that state none: the predictions alone.", std::move(table));
+  if (Table table = fits_table(v, kAll); !table.notes.empty())
+    body += section("Do they fit memory?", "Rows that are told wrongly, the surest first.", std::move(table));
   if (!v.groups.empty())
     body +=
         section("Which plan wins",

@@ -33,20 +33,6 @@ Interval hull(const Interval& a, const Interval& b) {
   return {std::min(a.low, b.low), std::max(a.high, b.high)};
 }
 
-constexpr double kTeraflop = 1e12, kGigabyte = 1e9;
-
-Ground read_ground(const base::Cursor& at) {
-  constexpr double kMostRate = 1e18;
-  Ground out;
-  out.stack = at.at("stack").text();
-  out.device = at.at("device").text();
-  out.architecture = static_cast<clusters::Architecture>(at.at("architecture").choice(clusters::architecture_words()));
-  out.peak = at.at("peak").quantity(base::UnitKind::flops_per_second, 1, kMostRate);
-  out.memory_bandwidth = at.at("memory_bandwidth").quantity(base::UnitKind::bytes_per_second, 1, kMostRate);
-  out.mixtures = at.at("mixtures").boolean(false);
-  return out;
-}
-
 }  // namespace
 
 const char* name_of(Basis evidence) {
@@ -85,27 +71,46 @@ std::optional<Spread> spread_of(const Intervals& intervals, const std::string& s
   return out;
 }
 
-Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures) {
-  return {stack, device.name, device.architecture, sixteen_bit_peak(device), device.memory_bandwidth.value, mixtures};
+Ground ground_of(const std::string& stack, const Setting& setting) {
+  const clusters::Device& device = *setting.device;
+  return {
+      stack,           device.name,      device.architecture, sixteen_bit_peak(device), device.memory_bandwidth.value,
+      setting.mixture, setting.adapters, setting.states,      setting.indexed};
 }
 
 Setting setting_of(const clusters::Cluster& cluster, const models::Model& model) {
   return {&cluster.device(), model.experts.any(), model.lora.any(), model.reads_in_order(), model.indexer.any()};
 }
 
-bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting) {
+namespace {
+
+/// What runs are known to be of: the user's own, or published ones.
+const std::vector<Ground>& grounds_for(const Intervals& intervals, const Stack& stack) {
+  return stack.fitted ? stack.fitted->grounds : intervals.grounds;
+}
+
+/// Whether it is what the stack's own runs were of.
+bool is_of(const Ground& ground, const Stack& stack) {
+  return stack.fitted || ground.stack == stack.name;
+}
+
+}  // namespace
+
+bool has_ground(const Intervals& intervals, const Stack& stack, const Setting& setting) {
   constexpr double kAlike = 1.5;
   const auto alike = [](double a, double b) { return a <= kAlike * b && b <= kAlike * a; };
-  for (const Ground& ground : intervals.grounds) {
-    if (ground.stack != stack) continue;
+  const std::vector<Ground>& grounds = grounds_for(intervals, stack);
+  for (const Ground& ground : grounds) {
+    if (!is_of(ground, stack)) continue;
     const clusters::Device* device = setting.device;
     const bool of_device = device == nullptr || (device->architecture == ground.architecture &&
                                                  alike(sixteen_bit_peak(*device), ground.peak) &&
                                                  alike(device->memory_bandwidth.value, ground.memory_bandwidth));
-    if (of_device && setting.mixture == ground.mixtures && !setting.adapters && !setting.states && !setting.indexed)
+    if (of_device && setting.mixture == ground.mixtures && setting.adapters == ground.adapters &&
+        setting.states == ground.states && setting.indexed == ground.indexed)
       return true;
   }
-  return intervals.grounds.empty();
+  return grounds.empty();
 }
 
 namespace {
@@ -119,10 +124,26 @@ std::int64_t rows_of(const Intervals& intervals, const std::string& stack) {
 
 }  // namespace
 
+namespace {
+
+/// The fit's own; for other devices and models than its runs', also what was unsure before there were any.
+Spread spread_of_fit(const Intervals& intervals, const Stack& stack, bool several_nodes, const Setting& setting) {
+  const Stack::Fitted& fit = *stack.fitted;
+  Spread out{stack.name, several_nodes, fit.time, fit.memory, fit.rows};
+  if (has_ground(intervals, stack, setting)) return out;
+  for (const std::optional<Spread>& wider : {spread_of(intervals, fit.like, several_nodes), intervals.elsewhere}) {
+    if (!wider) continue;
+    out.time = hull(out.time, wider->time);
+    if (setting.mixture) out.memory = hull(out.memory, wider->memory);
+  }
+  return out;
+}
+
+}  // namespace
+
 std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes,
                                 const Setting& setting) {
-  if (stack.fitted)
-    return Spread{stack.name, several_nodes, stack.fitted->time, stack.fitted->memory, stack.fitted->rows};
+  if (stack.fitted) return spread_of_fit(intervals, stack, several_nodes, setting);
   // What stands for many by kind is as uncertain as all unknown software.
   auto own = spread_of(intervals, stack.generic && !is_kind(stack.name) ? kGenericEager : stack.name, several_nodes);
   // Nobody has seen how well what is known of it fits: its times and its memory are as uncertain as unknown software's.
@@ -131,7 +152,7 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
       own->time = hull(own->time, unknown->time);
       own->memory = hull(own->memory, unknown->memory);
     }
-  if (!own || !intervals.elsewhere || has_ground(intervals, stack.name, setting)) return own;
+  if (!own || !intervals.elsewhere || has_ground(intervals, stack, setting)) return own;
   own->time = hull(own->time, intervals.elsewhere->time);
   // A plan's memory depends on its model and software, not on the device.
   if (setting.mixture) own->memory = hull(own->memory, intervals.elsewhere->memory);
@@ -141,22 +162,28 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
 namespace {
 
 /// "H100-SXM5-80GB, H100-SXM5-80GB (mixtures)": what the stack's runs covered.
-std::string grounds_text(const Intervals& intervals, const std::string& stack) {
+std::string grounds_text(const Intervals& intervals, const Stack& stack) {
   std::string out;
-  for (const Ground& ground : intervals.grounds)
-    if (ground.stack == stack)
+  for (const Ground& ground : grounds_for(intervals, stack))
+    if (is_of(ground, stack))
       out += fmt::format("{}{}{}", out.empty() ? "" : ", ", ground.device, ground.mixtures ? " (mixtures)" : "");
   return out;
 }
 
 /// Why a stack's runs say little about this one: "none of them like this one (they were of H100-SXM5-80GB)".
-std::string unlike_text(const Intervals& intervals, const std::string& stack, const Setting& setting) {
-  if (setting.states) return "none of them of mixers that read tokens in order";
-  if (setting.indexed) return "none of them of attention to chosen tokens";
+std::string unlike_text(const Intervals& intervals, const Stack& stack, const Setting& setting) {
+  const std::vector<Ground>& known = grounds_for(intervals, stack);
+  const auto covers = [&](bool Ground::*kind) {
+    return std::any_of(known.begin(), known.end(), [&](const Ground& g) { return is_of(g, stack) && g.*kind; });
+  };
+  if (setting.states && !covers(&Ground::states)) return "none of them of mixers that read tokens in order";
+  if (setting.indexed && !covers(&Ground::indexed)) return "none of them of attention to chosen tokens";
   Setting whole = setting, other = setting;
-  whole.adapters = false;
   other.mixture = !setting.mixture;
-  if (setting.adapters && has_ground(intervals, stack, whole)) return "all of them of full training, none of adapters";
+  whole.adapters = !setting.adapters;
+  if (has_ground(intervals, stack, whole))
+    return setting.adapters ? "all of them of full training, none of adapters"
+                            : "all of them of adapters, none of full training";
   if (has_ground(intervals, stack, other))
     return setting.mixture ? "none of them of a mixture of experts" : "all of them of mixtures of experts";
   const std::string grounds = grounds_text(intervals, stack);
@@ -184,13 +211,15 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
              : std::string();
   switch (basis_of(intervals, stack, stands_in)) {
     case Basis::calibrated:
-      return fmt::format("calibrated here to {} (left-one-out error: median {:.1f} %, 90th percentile {:.1f} %)",
-                         base::count_of(static_cast<std::int64_t>(stack.fitted->rows), "run"),
-                         kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
+      return fmt::format(
+          "calibrated here to {}{} (left-one-out error: median {:.1f} %, 90th percentile {:.1f} %)",
+          base::count_of(static_cast<std::int64_t>(stack.fitted->rows), "run"),
+          has_ground(intervals, stack, setting) ? std::string() : ", " + unlike_text(intervals, stack, setting),
+          kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
     case Basis::published:
-      if (!has_ground(intervals, stack.name, setting))
+      if (!has_ground(intervals, stack, setting))
         return fmt::format("from {} published runs of {}, {}: {}", rows_of(intervals, stack.name), stack.name,
-                           unlike_text(intervals, stack.name, setting), range);
+                           unlike_text(intervals, stack, setting), range);
       return fmt::format("from {} published runs of {}: {}", rows_of(intervals, stack.name), stack.name, range);
     case Basis::generic:
       return stands_in ? fmt::format("generic: no run of this software is known; treated as {}", stack.name)
@@ -246,7 +275,10 @@ base::Result<Intervals> parse_intervals(std::string_view text, std::string file)
     if (const base::Cursor at = root.optional("elsewhere"); at.exists())
       out.elsewhere = Spread{{}, false, read_interval(at.at("time")), read_interval(at.at("memory")), 0};
     if (const base::Cursor at = root.optional("grounds"); at.exists())
-      for (const base::Cursor& item : at.items()) out.grounds.push_back(read_ground(item));
+      for (const base::Cursor& item : at.items()) {
+        out.grounds.push_back(read_ground(item));
+        out.grounds.back().stack = item.at("stack").text();
+      }
     return out;
   });
 }
@@ -278,13 +310,8 @@ std::string write_intervals(const Intervals& intervals) {
         text(intervals.elsewhere->time), text(intervals.elsewhere->memory));
   if (!intervals.grounds.empty()) out += "# What the runs of a stack were of.\ngrounds:\n";
   for (const Ground& g : intervals.grounds)
-    out += base::yaml_row(
-               fmt::format("  - {{stack: {}, device: {}, architecture: {}, peak: {} TFLOPS, memory_bandwidth: {} GB/s, "
-                           "mixtures: {}}}",
-                           base::yaml_text(g.stack), base::yaml_text(g.device), clusters::name_of(g.architecture),
-                           g.peak / kTeraflop, g.memory_bandwidth / kGigabyte, g.mixtures),
-               kIndent) +
-           "\n";
+    out +=
+        base::yaml_row(fmt::format("  - {{stack: {}, {}}}", base::yaml_text(g.stack), ground_text(g)), kIndent) + "\n";
   return out;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "clusters/cluster.h"
+#include "cost/parameters/ground.h"
 #include "cost/parameters/stack.h"
 #include "cost/parameters/validation.h"
 #include "models/model.h"
@@ -34,16 +35,6 @@ struct Spread {
 /// Whether this is one of the stacks for which the spreads of unknown software are made: eager, compiled, of tables.
 [[nodiscard]] bool is_kind(const std::string& stack);
 
-/// What a stack's runs covered. Its numbers say less about other kinds of device, and about mixtures if all runs were
-/// of dense models.
-struct Ground {
-  std::string stack, device;
-  clusters::Architecture architecture = clusters::Architecture::ampere;
-  double peak = 0, memory_bandwidth = 0;  ///< of the device: FLOP/s in 16 bits, bytes/s
-  bool mixtures = false;
-  bool operator==(const Ground&) const = default;
-};
-
 struct Intervals {
   std::vector<Spread> spreads;
   std::vector<Ground> grounds;      ///< empty: every stack is trusted everywhere
@@ -59,16 +50,17 @@ struct Setting {
   bool indexed = false;   ///< attention reads chosen tokens alone: likewise
 };
 [[nodiscard]] Setting setting_of(const clusters::Cluster& cluster, const models::Model& model);
-[[nodiscard]] Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures);
+[[nodiscard]] Ground ground_of(const std::string& stack, const Setting& setting);  ///< which has a device
 /// Whether some run of the stack had such a model on a similar device: same architecture, peak and memory bandwidth
-/// within a factor of 1.5. A stack without runs has ground nowhere.
-[[nodiscard]] bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting);
+/// within a factor of 1.5. A stack without runs has ground nowhere. Of a stack fitted to a user's runs, those count; a
+/// file that does not say what they were of is trusted everywhere.
+[[nodiscard]] bool has_ground(const Intervals& intervals, const Stack& stack, const Setting& setting);
 
 /// The spread of the stack, or that of unknown software; nothing if there is neither. Of the generic stacks of language
 /// models, with strangers' spread of times, not of memory: so wide, runs that died would fit (docs/validation.md).
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes);
 /// The same for a loaded stack: one fitted to runs has its own spread; outside its ground, the spread is at least as
-/// wide as `elsewhere`.
+/// wide as `elsewhere`, and as that of the stack which a fit began with.
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes,
                                               const Setting& setting = {});
 

@@ -62,6 +62,8 @@ Stack::Fitted read_fitted(const base::Cursor& at) {
   out.p90_error = at.at("p90_error").number(0, kMostFactor);
   out.time = read_interval_of(at.at("time"));
   out.memory = read_interval_of(at.at("memory"));
+  if (const base::Cursor grounds = at.optional("grounds"); grounds.exists())
+    for (const base::Cursor& item : grounds.items()) out.grounds.push_back(read_ground(item));
   return out;
 }
 
@@ -87,6 +89,8 @@ Capabilities read_capabilities(const base::Cursor& at) {
   out.context = at.optional("context").boolean(true);
   out.expert = at.optional("expert").boolean(true);
   out.sequence_parallel = at.optional("sequence_parallel").boolean(true);
+  out.whole_rows = at.optional("whole_rows").boolean(true);
+  out.replicas_beside = at.optional("replicas_beside").boolean(true);
   out.gpipe = at.optional("gpipe").boolean(true);
   out.partition_checkpoints = at.optional("partition_checkpoints").boolean(false);
   out.recompute_layers = at.optional("recompute_layers").boolean(true);
@@ -107,11 +111,12 @@ std::string capabilities_text(const Capabilities& c) {
   return fmt::format(
       "can: {{zero_stages: [{}], pipelined_zero_stages: [{}], tensor: {}, pipeline: {}, virtual_stages: {}, context: "
       "{}, "
-      "expert: {}, sequence_parallel: {}, gpipe: {}, partition_checkpoints: {}, recompute_layers: {}, "
+      "expert: {}, sequence_parallel: {}, whole_rows: {}, replicas_beside: {}, gpipe: {}, partition_checkpoints: {}, "
+      "recompute_layers: {}, "
       "recompute_modules: [{}], flash_from: {}}}\n",
       fmt::join(c.zero_stages, ", "), fmt::join(c.pipelined_zero_stages, ", "), c.tensor, c.pipeline, c.virtual_stages,
-      c.context, c.expert, c.sequence_parallel, c.gpipe, c.partition_checkpoints, c.recompute_layers,
-      fmt::join(c.recompute_modules.rows(), ", "),
+      c.context, c.expert, c.sequence_parallel, c.whole_rows, c.replicas_beside, c.gpipe, c.partition_checkpoints,
+      c.recompute_layers, fmt::join(c.recompute_modules.rows(), ", "),
       kArchitectureWords.at(static_cast<std::size_t>(static_cast<int>(c.flash_from) - kFirstWord)));
 }
 
@@ -174,11 +179,19 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   for (const Parameter& p : s.parameters) out += parameter_row(p.name, p.value, unit_of(p.name), p.source) + "\n";
   if (!s.eager.empty()) out += "eager:\n";
   for (const Parameter& p : s.eager) out += parameter_row(p.name, p.value, unit_of(p.name), p.source) + "\n";
-  if (s.fitted)
-    out += fmt::format("fitted: {{{}rows: {}, median_error: {}, p90_error: {}, time: {}, memory: {}}}\n",
-                       s.fitted->like.empty() ? "" : fmt::format("like: {}, ", base::yaml_text(s.fitted->like)),
-                       s.fitted->rows, s.fitted->median_error, s.fitted->p90_error, interval_text(s.fitted->time),
-                       interval_text(s.fitted->memory));
+  if (s.fitted) {
+    std::string grounds;
+    for (const Ground& g : s.fitted->grounds)
+      grounds += fmt::format("{}{{{}}}", grounds.empty() ? ", grounds: [" : ", ", ground_text(g));
+    if (!grounds.empty()) grounds += "]";
+    out += base::yaml_row(
+               fmt::format("fitted: {{{}rows: {}, median_error: {}, p90_error: {}, time: {}, memory: {}{}}}",
+                           s.fitted->like.empty() ? "" : fmt::format("like: {}, ", base::yaml_text(s.fitted->like)),
+                           s.fitted->rows, s.fitted->median_error, s.fitted->p90_error, interval_text(s.fitted->time),
+                           interval_text(s.fitted->memory), grounds),
+               2) +
+           "\n";
+  }
   if (!s.sources.empty()) out += "sources:\n";
   for (const std::string& source : s.sources) out += base::yaml_row("  - " + base::yaml_quoted(source), 6) + "\n";
   return out;

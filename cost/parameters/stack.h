@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "clusters/cluster.h"
 #include "cost/parameters/calibration.h"
+#include "cost/parameters/ground.h"
 #include "cost/parameters/memory_recipe.h"
 #include "cost/parameters/validation.h"
 #include "plan/schedule/schedule.h"
@@ -23,6 +24,8 @@ struct Capabilities {
   std::vector<int> zero_stages = {0, 1, 2, 3};
   std::vector<int> pipelined_zero_stages = {0, 1, 2, 3};  ///< in a pipeline of several stages
   bool tensor = true, pipeline = true, virtual_stages = true, context = true, expert = true, sequence_parallel = true;
+  bool whole_rows = true;                ///< tensor parallelism without sequence parallelism
+  bool replicas_beside = true;           ///< replicas without ZeRO beside other parallelism; else they stand alone
   bool gpipe = true;                     ///< in addition to 1F1B
   bool partition_checkpoints = false;    ///< over the tensor group
   bool recompute_layers = true;          ///< some of a stage's blocks; else all of them or none
@@ -90,6 +93,7 @@ struct Stack {
     std::int64_t rows = 0;
     double median_error = 0, p90_error = 0;
     Interval time, memory;
+    std::vector<Ground> grounds = {};  ///< what the runs were of; empty: the file does not say
   };
   std::optional<Fitted> fitted = {};
   /// The software whose words rows of this stack are written in: a fit has a name of its own, but is the same software.

@@ -31,6 +31,7 @@ struct ValidatedRow {
   std::optional<double> fits_probability;
   Basis evidence = Basis::uncalibrated;
   std::string evidence_text;
+  std::string cluster = {};  ///< the catalogue's machine, of whose nodes it was taken to have run on
 };
 
 struct LeftOutRow {
@@ -47,6 +48,13 @@ struct ErrorSummary {
 
 struct SourceErrors {
   std::string source;
+  ErrorSummary time;
+};
+
+/// Rows that one stack priced, beside the number of its numbers that were fitted to measured rows.
+struct StackErrors {
+  std::string stack;
+  std::int64_t rows = 0, fitted_numbers = 0;
   ErrorSummary time;
 };
 
@@ -92,6 +100,7 @@ struct Validation {
   std::vector<LeftOutRow> left_out;
   ErrorSummary time, memory;
   std::vector<SourceErrors> by_source;  ///< in alphabetical order
+  std::vector<StackErrors> by_stack;    ///< likewise
   std::vector<PlanGroup> groups;        ///< in the order of their first rows
   std::optional<CrossValidation> cross_validation;
 };

@@ -101,6 +101,11 @@ std::vector<Lacking> beyond(const Stacks& stacks, const plan::PlanSpec& spec) {
   add(spec.mesh.context > 1 && !can.context, "context parallelism", "context");
   add(spec.mesh.expert > 1 && !can.expert, "expert parallelism", "expert");
   add(spec.mesh.sequence_parallel && !can.sequence_parallel, "sequence parallelism", "sequence_parallel");
+  add(spec.mesh.tensor > 1 && !spec.mesh.sequence_parallel && !can.whole_rows,
+      "tensor parallelism without sequence parallelism", "sequence_parallel");
+  add(spec.states.zero_stage == 0 && spec.mesh.replicas() > 1 && spec.mesh.ranks() > spec.mesh.data &&
+          !can.replicas_beside,
+      "replicas without ZeRO beside other parallelism", "zero_stage");
   add(spec.recomputation.partition_checkpoints && !can.partition_checkpoints, "partitioned checkpoints",
       "partition_checkpoints");
   add(spec.recomputation.layers.has_value() && !can.recompute_layers, "recomputation of some blocks",

@@ -5,8 +5,8 @@
 
 namespace orrery::plan {
 
-/// Whether the device's matrix units support this type: fp16 from Volta, bf16 and tf32 from Ampere, fp8 from Ada and
-/// Hopper. CPU ranks round to any.
+/// Whether the device computes products in this type: NVIDIA's fp16 from Volta, bf16 and tf32 from Ampere, fp8 from Ada
+/// and Hopper; others what their files give. CPU ranks round to any.
 [[nodiscard]] bool computes_in(const clusters::Device& device, models::DType type);
 
 /// The default type to train in on this device: bf16 where it has units for it, else fp16; fp32 on CPU ranks.

@@ -144,7 +144,7 @@ std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
   const bool clicks = heading.samples;
   return {
       {"step", 0, Align::right, [](S s) { return time_or_none(s.p.step_time_s); }, always},
-      {"4 of 5 runs", 9, Align::right,
+      {"4 of 5 runs", kTellsApart, Align::right,
        [](S s) { return s.figures.step_time_s ? interval_text(*s.figures.step_time_s) : kNothing; },
        [](S s) { return s.figures.step_time_s.has_value(); }},
       {fmt::format("{}/s/{}", clicks ? "samples" : "tok", clusters::word_for(heading.kind)), 4, Align::right,

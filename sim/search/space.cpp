@@ -218,6 +218,7 @@ std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& ca
   std::vector<int> out = mesh.pipeline == 1 ? can.zero_stages : can.pipelined_zero_stages;
   // With one replica there is nothing to shard.
   if (mesh.replicas() == 1) std::erase_if(out, [](int stage) { return stage > 0; });
+  if (mesh.replicas() > 1 && !can.replicas_beside && mesh.ranks() > mesh.data) std::erase(out, 0);
   return out;
 }
 
@@ -251,6 +252,7 @@ std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& m
 /// Tries sequence parallelism where it is possible: with a tensor group whose size divides the sequence.
 std::vector<bool> shardings_of(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& spec) {
   if (!b.mesh.sequence_parallel.empty()) return b.mesh.sequence_parallel;
+  if (!can.whole_rows && spec.mesh.tensor > 1) return {true};
   if (can.sequence_parallel && spec.mesh.tensor > 1 && spec.shape.sequence % spec.mesh.tensor == 0)
     return {false, true};
   return {false};

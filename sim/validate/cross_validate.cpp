@@ -299,7 +299,7 @@ std::vector<cost::Ground> grounds_of(const std::vector<Row>& rows, const Cases& 
     const cost::Stack& stack = one.subject.pricing->stack();
     if (!rows[one.row].measured.seconds || stack.generic || one.subject.stands_in) continue;
     const cost::Ground ground =
-        cost::ground_of(stack.name, one.subject.pricing->cluster().device(), one.subject.model->experts.any());
+        cost::ground_of(stack.name, {&one.subject.pricing->cluster().device(), one.subject.model->experts.any()});
     const auto same = std::find_if(all.begin(), all.end(), [&](const auto& known) { return known.first == ground; });
     if (same == all.end())
       all.emplace_back(ground, 1);

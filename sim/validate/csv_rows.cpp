@@ -117,12 +117,12 @@ class CsvFields : public RowFields {
 
 base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::string& file, Origin origin,
                                               base::Diagnostics* warnings) {
-  const bool own = origin == Origin::own && warnings != nullptr;
   base::Findings findings(file, text);
   CsvText csv(text, findings);
   std::map<std::string, std::size_t> columns;
   std::vector<Row> rows;
   std::size_t width = 0;
+  bool own = false;
   if (!csv.ended()) {
     const std::vector<Cell> keys = csv.line();
     width = keys.size();
@@ -130,6 +130,7 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
       if (!keys[i].text.empty() && !columns.emplace(keys[i].text, i).second)
         findings.error("V05", keys[i].where, fmt::format("the column `{}` occurs twice", keys[i].text),
                        "keep one of them");
+    own = warnings != nullptr && (origin == Origin::own || columns.count("source") == 0);
     std::vector<std::string> names;
     for (const Cell& key : keys) names.push_back(key.text);
     for (const Cell& key : keys)
@@ -137,7 +138,10 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
   }
   if (columns.count("gpus") == 0)
     findings.error("V05", {file, 1, 1, 1}, "the first line has no column `gpus`",
-                   "the first line must hold the keys of rows, such as `layers,hidden,heads,seq_len,gpus,tp,pp,dp,…`");
+                   width == 1 && text.find_first_of(";\t") < text.find('\n')
+                       ? "cells are separated by commas"
+                       : "the first line must hold the keys of rows, such as "
+                         "`layers,hidden,heads,seq_len,gpus,tp,pp,dp,…`");
   while (!csv.ended() && !findings.failed()) {
     const std::vector<Cell> cells = csv.line();
     if (cells.size() == 1 && cells.front().text.empty()) continue;  // an empty line

@@ -279,9 +279,19 @@ double rounded(double value) {
 
 std::string source_of(const Fit& fit, std::size_t i, std::size_t rows, const std::string& like) {
   constexpr double kUntold = 0.9;
-  return fit.narrowed(i) > kUntold
-             ? fmt::format("about as in {}: the runs do not determine it", like)
-             : fmt::format("fitted to {} around {}", base::count_of(static_cast<std::int64_t>(rows), "run"), like);
+  return fit.narrowed(i) > kUntold ? fmt::format("about as in {}: the runs do not determine it", like)
+                                   : fmt::format("{} {} around {}", kFittedToRuns,
+                                                 base::count_of(static_cast<std::int64_t>(rows), "run"), like);
+}
+
+/// What the runs were of, without what occurs twice.
+std::vector<cost::Ground> grounds_of_runs(const Rows& rows) {
+  std::vector<cost::Ground> out;
+  for (const Case* one : rows.lives) {
+    cost::Ground ground = cost::ground_of({}, cost::setting_of(one->subject.pricing->cluster(), *one->subject.model));
+    if (std::find(out.begin(), out.end(), ground) == out.end()) out.push_back(std::move(ground));
+  }
+  return out;
 }
 
 /// Splits of the given models over the same number of devices that no row has.
@@ -449,6 +459,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   std::vector<double> measured_over;
   for (const double peak : peaks) measured_over.push_back(-peak);
   fitted.memory = peaks.size() < kFewRows ? otherwise.memory : interval_of(measured_over, otherwise.memory);
+  fitted.grounds = grounds_of_runs(rows);
   out.stack.fitted = fitted;
   if (tell("what would teach the most")) out.teaching = teaching(rows, times, known, out.stack);
   if (stopped) return base::fail(base::Diagnostics{});

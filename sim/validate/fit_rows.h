@@ -18,6 +18,9 @@
 
 namespace orrery::sim {
 
+/// The beginning of a fitted number's source.
+inline constexpr const char* kFittedToRuns = "fitted to";
+
 struct RowFitOptions {
   std::string name;  ///< of the stack
   /// Called with the current activity; returning false stops.

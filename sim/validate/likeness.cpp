@@ -79,7 +79,6 @@ constexpr std::array<std::string_view, 24> kSilent = {
 
 DeviceWords device_words(const std::string& name) {
   DeviceWords out;
-  std::set<std::string> others;
   const std::vector<std::string> words = with_usual_names(parts_of_name(name));
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i];
@@ -107,10 +106,9 @@ DeviceWords device_words(const std::string& name) {
       out.number = std::string(first, last);
       out.suffix = std::string(last, word.end());
     } else {
-      others.insert(word);
+      out.others.insert(word);
     }
   }
-  for (const std::string& word : others) out.others += " " + word;
   return out;
 }
 
@@ -132,6 +130,7 @@ Likeness likeness(const std::string& wanted, const std::string& device, std::opt
              !a.letters.empty()) {
     out.model = kGeneration;
   }
+  for (const std::string& word : b.others) out.words += a.others.count(word) != 0 ? 1 : -1;
   out.form = a.form.empty() || b.form.empty() || a.form == b.form;
   const std::optional<std::int64_t> size = a.gb ? a.gb : gb;
   if (size && b.gb) out.memory_apart = -std::abs(*size - *b.gb);

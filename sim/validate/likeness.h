@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace orrery::sim {
@@ -12,7 +13,7 @@ struct DeviceWords {
   std::string letters;                  ///< before the number: "a", "h", "mi", "gb"
   std::string number;                   ///< "100", "3090"
   std::string suffix;                   ///< after the number: "x", "g"
-  std::string others;                   ///< further words of the model, sorted: " ada", " pro"
+  std::set<std::string> others;         ///< further words of the model: "ada", "pro"
   std::string form;                     ///< "sxm", "pcie", "nvl"; empty: not stated
   std::optional<std::int64_t> gb{};     ///< memory; none: not stated
   std::optional<std::int64_t> watts{};  ///< that it may draw; none: not stated
@@ -24,6 +25,7 @@ struct Likeness {
   /// 4: the same model; 3: but for other words; 2: the same letters and number; 1: of one generation (the first three
   /// characters are the same: "A10", "H10"); 0: none of these.
   int model = 0;
+  std::int64_t words = 0;         ///< further words of the device that are wanted, less those that are not
   bool form = false;              ///< of one form, or one of both does not say
   std::int64_t memory_apart = 0;  ///< minus the GB by which both differ; 0 if one of both does not say
   std::int64_t prefix = 0;        ///< how many characters both names begin with alike

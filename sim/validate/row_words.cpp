@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "plan/spec/precision.h"
 #include "sim/validate/mixture_rows.h"
 #include "sim/validate/software.h"
 
@@ -86,7 +87,7 @@ std::string release_of(const std::string& framework) {
 }
 
 models::DType precision_of(const Setup& s, const clusters::Device& device, std::vector<std::string>& notes) {
-  const std::string words = small_letters(s.precision);
+  const std::string words = small_letters(s.precision.empty() ? s.precision_words : s.precision);
   using enum models::DType;
   constexpr std::pair<const char*, models::DType> kWords[] = {
       {"fp8", fp8},   {"float8", fp8}, {"fp4", fp4},      {"bf16", bf16}, {"bfloat16", bf16}, {"tf32", tf32},
@@ -95,10 +96,10 @@ models::DType precision_of(const Setup& s, const clusters::Device& device, std::
     if (words.find(word) != std::string::npos) return type;
   constexpr std::int64_t kLastInFp16 = 2023;  // Megatron-LM's and DeepSpeed's scripts of then
   const std::int64_t year = year_of(s);
-  const bool old = (device.kind != clusters::DeviceKind::cpu && device.architecture == clusters::Architecture::volta) ||
-                   (year > 0 && year <= kLastInFp16);
-  notes.push_back(old ? "precision fp16" : "precision bf16, in which this device's users train");
-  return old ? fp16 : bf16;
+  const bool old = year > 0 && year <= kLastInFp16;
+  const models::DType usual = old && plan::computes_in(device, fp16) ? fp16 : plan::usual_precision(device);
+  notes.push_back(usual == fp16 ? "precision fp16" : "precision bf16, in which this device's users train");
+  return usual;
 }
 
 plan::OptimizerKind optimizer_of(const std::string& words) {

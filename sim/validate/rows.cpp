@@ -320,14 +320,15 @@ class YamlFields : public RowFields {
 /// `warned`: keys of other rows of the file that were warned of.
 base::Result<std::vector<Row>> parse_list(std::string_view text, const std::string& file, Origin origin,
                                           base::Diagnostics* warnings, std::set<std::string>& warned) {
-  const bool own = origin == Origin::own && warnings != nullptr;
-  const auto read = [origin, own, &warned](const Cursor& root) {
+  const bool told = warnings != nullptr;
+  const auto read = [origin, told, &warned](const Cursor& root) {
     std::vector<Row> rows;
     for (const Cursor& item : root.at("results").items()) {
       if (!item.is_map()) {
         item.error("E0104", "a row is a mapping of keys to values");
         continue;
       }
+      const bool own = told && (origin == Origin::own || !item.has("source"));
       rows.push_back(row_of(YamlFields(item, own), origin));
       if (rows.back().setup.id.empty()) item.error("E0102", "the row has no `id`");
       if (!own) continue;
@@ -472,7 +473,7 @@ std::string unscorable_tables(const Setup& s) {
 std::string unscorable(const Setup& s) {
   if (s.kind != "training" && s.kind != kOutOfMemory)
     return fmt::format("its kind is {}, not training", s.kind.empty() ? "not stated" : s.kind);
-  if (!s.verified) return "it is not verified";
+  if (!s.verified) return "it is not verified (`verified: true` says that it is)";
   if (!s.contradiction.empty()) return s.contradiction;
   if (s.family == kRecommender) return unscorable_tables(s);
   const std::pair<const char*, bool> needed[] = {{"layers", s.layers.has_value()},

@@ -216,6 +216,20 @@ Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const 
   return out;
 }
 
+/// Gives the devices the memory that the row states, where the catalogue has them in no such size ("A100 40GB PCIe").
+/// More than twice as much is something else: a "GH200 480GB" names its host's.
+void take_memory(const Setup& s, clusters::Cluster& machine, std::vector<std::string>& notes) {
+  const auto stated = device_words(s.gpu_type).gb ? device_words(s.gpu_type).gb : s.gpu_gb;
+  const auto known = device_words(machine.device().name).gb;
+  if (!stated || !known) return;
+  constexpr double kAlike = 1.1, kMost = 2;  // sources round sizes, and say what the datasheet or the driver says
+  const double ratio = static_cast<double>(*stated) / static_cast<double>(*known);
+  const double apart = std::max(ratio, 1 / ratio);
+  if (apart < kAlike || apart > kMost) return;
+  machine.devices.front().memory.value *= ratio;
+  notes.push_back(fmt::format("{} with {} GB of memory", machine.device().name, *stated));
+}
+
 /// "JUWELS Booster" as the catalogue writes names: juwels-booster.
 std::string as_name(const std::string& words) {
   std::string out = small_letters(words);
@@ -245,6 +259,14 @@ const char* interaction_of(const Setup& s) {
 std::optional<std::int64_t> power_limit_of(const Setup& s, const clusters::Device& device) {
   const std::optional<std::int64_t> stated = s.gpu_watts ? s.gpu_watts : device_words(s.gpu_type).watts;
   return stated && static_cast<double>(*stated) < device.power.value ? stated : std::nullopt;
+}
+
+/// That another stack stands for the software that a row names, by `stack` or else by `framework`.
+std::string treated_as(const Setup& s, const cost::Stack& stack) {
+  if (s.stack.empty() && s.framework.empty()) return fmt::format("no software is named: treated as {}", stack.name);
+  return fmt::format("{} '{}' is treated as {}{}", s.stack.empty() ? "framework" : "stack",
+                     s.stack.empty() ? s.framework : s.stack, stack.name,
+                     stack.generic && !stack.fitted ? ": no stack of this name is known" : "");
 }
 
 }  // namespace
@@ -285,16 +307,13 @@ const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stand
   const std::string& chosen = stacks.all()[stacks.place_of(zero_stage_of(s), several)].name;
   const cost::Stack* out = chosen == named.name ? &named : stack_named(chosen);
   if (!out) out = &named;
-  if (out->name != s.stack && !(library_.stand_in && out == &*library_.stand_in))
-    notes.push_back(fmt::format("stack '{}' is treated as {}{}", s.stack, out->name,
-                                out->generic ? ": no stack of this name is known" : ""));
+  if (out->name != s.stack && !(library_.stand_in && out == &*library_.stand_in)) notes.push_back(treated_as(s, *out));
   return out;
 }
 
 std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
   if (library_.stand_in && (library_.for_all || !stack_named(s.stack))) {
-    if (!library_.for_all)
-      notes.push_back(fmt::format("stack '{}' is treated as {}", s.stack, library_.stand_in->name));
+    if (!library_.for_all) notes.push_back(treated_as(s, *library_.stand_in));
     return {&*library_.stand_in, false};
   }
   // A name without a year is of the run's, if the row says that.
@@ -341,7 +360,7 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
   const std::string network = stated.empty() ? "infiniband" : stated;  // the usual one in such clusters
   const auto rank = [&](const clusters::Cluster& c) {
     const Likeness like = alike(c);
-    return std::tuple(-like.model, !like.form, -like.memory_apart, -like.prefix,
+    return std::tuple(-like.model, -like.words, !like.form, -like.memory_apart, -like.prefix,
                       per_node > kUsualNode && c.devices_per_node != per_node, machines.at(c.device().name),
                       std::abs(c.devices_per_node - per_node), c.shape->network.kind != network, std::int64_t{c.nodes});
   };
@@ -356,6 +375,7 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
     notes.push_back(fmt::format("device '{}' is treated as {}", s.gpu_type, base->device().name));
   auto machine = with_nodes_of(*base, s);
   if (!machine) return fail(machine.error());
+  take_memory(s, *machine, notes);
   if (const auto watts = power_limit_of(s, base->device()))
     notes.push_back(fmt::format("devices that may draw {} of {:.0f} W", *watts, base->device().power.value));
   if (machine->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", machine->devices_per_node));
@@ -370,8 +390,9 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
 Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const clusters::Cluster& machine,
                                                                            const Setup& s) {
   const std::optional<std::int64_t> watts = power_limit_of(s, machine.device());
-  const std::string key = fmt::format("{} {} {} {} {}", machine.name, machine.devices_per_node, *s.gpus,
-                                      s.inter_node_gbps.value_or(0), watts.value_or(0));
+  const std::string key =
+      fmt::format("{} {} {} {} {} {}", machine.name, machine.devices_per_node, machine.device().memory.value, *s.gpus,
+                  s.inter_node_gbps.value_or(0), watts.value_or(0));
   if (const auto found = made_clusters_.find(key); found != made_clusters_.end()) return found->second;
   clusters::Cluster cluster = machine;
   if (watts) cluster.devices[0].power = base::Watts{static_cast<double>(*watts)};

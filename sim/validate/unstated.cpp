@@ -39,15 +39,22 @@ void fill_in(Setup& s, const std::string& what) {
   s.assumed.push_back("filled in: " + what);
 }
 
+/// Whether the degrees that are stated use all devices, so that every other one is 1.
+bool uses_all_devices(const Setup& s) {
+  std::optional<std::int64_t> rest = s.gpus;
+  for (const auto& degree : {s.data, s.tensor, s.pipeline, s.context}) rest = over(rest, degree.value_or(1));
+  return rest == 1;
+}
+
 /// The degree that is left when the others are known.
 void take_split(Setup& s) {
   const bool sharded = s.zero_stage == 3 || !s.fsdp_sharding.empty();
-  const bool replicas = s.gpus == 1 || (s.data && s.gpus == s.data);
-  if (!s.pipeline && (replicas || sharded)) {
+  const bool used = uses_all_devices(s);
+  if (!s.pipeline && (used || sharded)) {
     s.pipeline = 1;
     fill_in(s, "no pipeline");
   }
-  if (!s.tensor && (replicas || (sharded && !s.data))) {
+  if (!s.tensor && (used || (sharded && !s.data))) {
     s.tensor = 1;
     fill_in(s, "no tensor parallelism");
   }

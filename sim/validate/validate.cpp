@@ -10,6 +10,8 @@
 
 #include "plan/spec/placement.h"
 #include "sim/search/share_out.h"
+#include "sim/validate/fit.h"
+#include "sim/validate/fit_rows.h"
 #include "sim/validate/which_plan.h"
 
 namespace orrery::sim {
@@ -32,6 +34,29 @@ void score(cost::Validation& v) {
   for (auto& [source, errors] : sources) v.by_source.push_back({source, summary_of(std::move(errors))});
 }
 
+/// How many of a stack's numbers were chosen over published rows, or fitted to a user's.
+std::int64_t fitted_numbers(const cost::Stack& stack) {
+  return std::count_if(stack.parameters.begin(), stack.parameters.end(), [&](const cost::Parameter& p) {
+    return p.source.starts_with(kChosen) || (stack.fitted && p.source.starts_with(kFittedToRuns));
+  });
+}
+
+/// By stack: its predicted rows and their errors.
+void score_stacks(cost::Validation& v, const Cases& cases) {
+  std::map<std::string, std::int64_t> numbers;
+  for (const Case& one : cases.ready)
+    numbers.try_emplace(one.subject.pricing->stack().name, fitted_numbers(one.subject.pricing->stack()));
+  std::map<std::string, std::vector<double>> errors;
+  std::map<std::string, std::int64_t> rows;
+  for (const cost::ValidatedRow& row : v.rows) {
+    ++rows[row.stack];
+    if (row.measured_s && !row.out_of_memory)
+      errors[row.stack].push_back(std::abs(row.predicted_s / *row.measured_s - 1));
+  }
+  for (const auto& [stack, count] : rows)
+    v.by_stack.push_back({stack, count, numbers[stack], summary_of(std::move(errors[stack]))});
+}
+
 cost::Setting setting_of(const Case& one) {
   return cost::setting_of(one.subject.pricing->cluster(), *one.subject.model);
 }
@@ -51,6 +76,7 @@ cost::ValidatedRow described(const Row& row, const Case& one, const cost::Interv
   out.id = row.setup.id;
   out.source = row.setup.source;
   out.stack = stack.name;
+  out.cluster = one.subject.pricing->cluster().name;
   out.plan = plan::describe(one.subject.plan.spec());
   out.measured_s = row.measured.seconds;
   out.measured_bytes = row.measured.memory_bytes;
@@ -157,6 +183,7 @@ cost::Validation validate(const std::vector<Row>& rows, const Cases& cases, cons
   if (std::erase_if(out.rows, [](const cost::ValidatedRow& row) { return row.predicted_s == 0; }) == 0)
     out.groups = which_plan(rows, cases, seconds);
   score(out);
+  score_stacks(out, cases);
   return out;
 }
 

@@ -71,6 +71,42 @@ TEST(Intervals, AreAsWideAsElsewhereWhereTheStackHasNoGround) {
   EXPECT_EQ(again->elsewhere, known.elsewhere);
 }
 
+// Sixteen runs on A100s say little of a mixture on H100s: there a fit is as unsure as what it began with.
+TEST(Intervals, OfAStackFittedToRunsAreWiderWhereTheseRunsWereNot) {
+  clusters::Device a100;
+  a100.name = "A100-SXM4-80GB";
+  a100.architecture = clusters::Architecture::ampere;
+  a100.peak["bf16"] = clusters::FlopsPerSecond{312e12};
+  a100.memory_bandwidth = clusters::BytesPerSecond{2039e9};
+  clusters::Device h100 = a100;
+  h100.architecture = clusters::Architecture::hopper;
+  Intervals known = sample();
+  known.spreads.push_back({"generic-eager", true, {0.6, 1.9}, {0.7, 1.4}, 0});
+  known.elsewhere = Spread{{}, false, {0.9, 1.3}, {0.9, 1.25}, 0};
+  Stack stack;
+  stack.name = "ours";
+  stack.fitted = Stack::Fitted{"generic-eager", 16, 0.05, 0.1, {0.9, 1.1}, {0.95, 1.05}, {}};
+  const auto spread = [&](const Setting& setting) { return *spread_of(known, stack, true, setting); };
+  EXPECT_EQ(spread({&h100}).time, (Interval{0.9, 1.1})) << "a file that does not say what its runs were of";
+  stack.fitted->grounds = {ground_of({}, {&a100})};
+  EXPECT_EQ(spread({&a100}).time, (Interval{0.9, 1.1}));
+  EXPECT_EQ(spread({&h100}).time, (Interval{0.6, 1.9}));
+  EXPECT_EQ(spread({&h100}).memory, (Interval{0.95, 1.05})) << "memory is no device's";
+  EXPECT_EQ(spread({&a100, true}).memory, (Interval{0.7, 1.4})) << "but a mixture's";
+  EXPECT_THAT(basis_text(known, stack, true, false, {&h100}),
+              ::testing::HasSubstr("16 runs, none of them like this one (they were of A100-SXM4-80GB)"));
+  EXPECT_THAT(basis_text(known, stack, true, false, {&a100}), ::testing::HasSubstr("16 runs (left-one-out"));
+  EXPECT_THAT(basis_text(known, stack, true, false, {&a100, false, true}), ::testing::HasSubstr("none of adapters"));
+  stack.fitted->grounds = {ground_of({}, {&a100, false, true})};
+  EXPECT_THAT(basis_text(known, stack, true, false, {&a100}), ::testing::HasSubstr("none of full training"));
+  stack.parameters = {{"stack.matmul_share", 0.8, Unit::number, "here"}};
+  const auto again = parse_stack(write_stack(stack, {}), "ours.yaml");
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->fitted->grounds.size(), 1U);
+  EXPECT_TRUE(again->fitted->grounds.front().adapters);
+  EXPECT_EQ(again->fitted->grounds.front().device, "A100-SXM4-80GB");
+}
+
 TEST(Intervals, MemoryOfSoftwareWithoutARunIsAsUncertainAsUnknownSoftwares) {
   Intervals known = sample();
   known.spreads.push_back({"generic-eager", true, {0.7, 1.4}, {0.6, 1.2}, 0});

@@ -111,6 +111,53 @@ TEST(ValidationJson, HasRunsThatDiedInMemoryAlone) {
   EXPECT_EQ(out["memory"]["rows"][1]["out_of_memory"], true);
 }
 
+TEST(ValidationText, HasAnIntervalAndTheEvidenceBesideEachPrediction) {
+  cost::Validation v = sample();
+  v.rows.push_back(v.rows[0]);
+  v.rows[2].id = "unmeasured", v.rows[2].measured_s.reset();
+  const std::string text = validation_text(v, {});
+  EXPECT_THAT(text, HasSubstr("4 of 5 runs"));
+  EXPECT_THAT(text, HasSubstr("900 ms–1.30 s"));
+  EXPECT_THAT(text, HasSubstr("Predicted, without a measured time"));
+  EXPECT_THAT(text_of(unmeasured_table(v, 5), {}), HasSubstr("unmeasured"));
+  EXPECT_THAT(text_of(unmeasured_table(v, 0), {}), HasSubstr("1 row more in --json"));
+  for (const Table& table : {worst_rows_table(v, 5), unmeasured_table(v, 5)})
+    EXPECT_THAT(text_of(table, {}), HasSubstr("published"));
+}
+
+TEST(ValidationText, CountsTheRunsThatAreToldToFitAndNotTo) {
+  cost::Validation v = sample();
+  EXPECT_THAT(fits_table(v, 5).notes, ::testing::ElementsAre("1 of 1 that ran are predicted to fit"))
+      << "without an interval nobody knows whether the other one fits";
+  v.rows[1].fits_probability = 0.9;
+  v.rows.push_back(v.rows[1]);
+  v.rows[2].id = "told", v.rows[2].fits_probability = 0.1;
+  const Table table = fits_table(v, 5);
+  EXPECT_THAT(table.notes, ::testing::Contains("1 of 2 that died for lack of memory are predicted not to fit"));
+  ASSERT_EQ(table.rows.size(), 1U);
+  EXPECT_EQ(table.rows[0][0], "b") << "it died, and was told to fit";
+  EXPECT_EQ(table.rows[0][1], "died");
+}
+
+TEST(ValidationText, OfRunsThatDiedAloneHasNoEmptyTables) {
+  cost::Validation v;
+  v.rows = {sample().rows[1]};
+  v.rows[0].fits_probability = 0.1;
+  v.time = v.memory = {0, std::nan(""), std::nan(""), std::nan("")};
+  const std::string text = validation_text(v, {});
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("step times")));
+  EXPECT_THAT(text, HasSubstr("1 of 1 that died"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("Told wrongly"))) << "none is";
+}
+
+TEST(ValidationText, CountsAStacksFittedNumbersBesideItsRows) {
+  cost::Validation v = sample();
+  v.by_stack = {{"megatron-2021", 2, 7, {1, 0.1, 0.1, 0.1}}};
+  EXPECT_THAT(stacks_table(v).rows,
+              ::testing::ElementsAre(::testing::ElementsAre("megatron-2021", "2", "7", "10.0 %", "10.0 %")));
+  EXPECT_EQ(validate_json(v)["by_stack"][0]["fitted_numbers"], 7);
+}
+
 TEST(Regret, IsSummedUpByItsMedianAndItsWorst) {
   const RegretSummary r = regret_of(sample().groups);
   EXPECT_EQ(r.groups, 2U);

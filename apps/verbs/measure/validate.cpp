@@ -190,7 +190,8 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
   Progress progress(context.terminal.progress && !context.quiet);
   say(fmt::format("Against {}", files_of(options)));
   progress.line("reading rows");
-  const auto rows = load_rows(context.catalog, options.files, sim::Origin::published);
+  base::Diagnostics unread;
+  const auto rows = load_rows(context.catalog, options.files, sim::Origin::published, &unread);
   progress.clear();
   if (!rows) return bad_input(rows.error());
   std::set<std::string> sources;
@@ -229,6 +230,7 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
       {static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), told, &Interrupt::requested()});
   work.progress.clear();
   Outcome outcome;
+  outcome.diagnostics = std::move(unread);
   if (!Work::go_on()) outcome.exit_code = kInterrupted;
   std::vector<cost::FamilyFit> fits;
   std::vector<std::string> written;

@@ -83,9 +83,9 @@ base::Diagnostic nothing_fits(const cost::SearchResult& result, const LoadedJob&
     why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
   if (!result.obstacle.empty())
     why = result.candidates == 0 ? result.obstacle : fmt::format("{} ({})", why, result.obstacle);
-  const std::string none = result.candidates == 0
-                               ? std::string("the job leaves no plan")
-                               : fmt::format("none of {} candidate plans is feasible", result.candidates);
+  std::string none = "the job leaves no plan";
+  if (result.candidates > 0) none = fmt::format("none of {} candidate plans is feasible", result.candidates);
+  if (result.interrupted) none = "no feasible plan was found before the search was stopped";
   return job.at(key_of(result),
                 base::Diagnostic{
                     base::Severity::error, "P90", {}, why.empty() ? none : fmt::format("{}: {}", none, why), help, {}});

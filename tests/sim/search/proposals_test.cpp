@@ -77,7 +77,28 @@ TEST(Proposals, PartitionStatesInAPipelineAsTheSoftwareDoesThere) {
   };
   const cost::Stack titan = testing::stack("torchtitan-2024");
   EXPECT_EQ(stages(titan, false), (std::set<int>{0, 2, 3}));
-  EXPECT_EQ(stages(titan, true), (std::set<int>{0, 1})) << "a stage that it has in pipelines alone, too";
+  EXPECT_EQ(stages(titan, true), (std::set<int>{1})) << "a stage that it has in pipelines alone; DDP stands alone";
+  cost::Stack anything = titan;
+  anything.can.replicas_beside = true;
+  EXPECT_EQ(stages(anything, true), (std::set<int>{0, 1}));
+}
+
+TEST(Proposals, AreNoneThatTheSoftwareRefusesBesideTensorParallelism) {
+  const auto model = llama_405b();
+  const auto odd = [&](const cost::Stack& stack) {
+    std::size_t whole = 0, replicated = 0;
+    for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), *model, long_job(64, 4096), stack)) {
+      whole += s.mesh.tensor > 1 && !s.mesh.sequence_parallel ? 1 : 0;
+      replicated += s.states.zero_stage == 0 && s.mesh.replicas() > 1 && s.mesh.ranks() > s.mesh.data ? 1 : 0;
+    }
+    return std::pair(whole > 0, replicated > 0);
+  };
+  cost::Stack stack = software();
+  EXPECT_EQ(odd(stack), std::pair(true, true));
+  stack.can.whole_rows = false;
+  EXPECT_EQ(odd(stack), std::pair(false, true));
+  stack.can.replicas_beside = false;
+  EXPECT_EQ(odd(stack), std::pair(false, false));
 }
 
 TEST(Proposals, PartitionCheckpointsWhereRowsCannotBeDivided) {

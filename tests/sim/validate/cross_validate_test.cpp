@@ -160,7 +160,7 @@ TEST(Intervals, HaveASpreadForEachStackAndForAnyOther) {
   EXPECT_TRUE(cost::spread_of(made, "another", true).has_value());
   ASSERT_EQ(made.grounds.size(), 1U);
   const clusters::Device& device = cases.ready.front().subject.pricing->cluster().device();
-  EXPECT_EQ(made.grounds.front(), cost::ground_of(kStack, device, false));
+  EXPECT_EQ(made.grounds.front(), cost::ground_of(kStack, {&device}));
 }
 
 TEST(Intervals, OfStrangersAreThoseOfSoftwareWithoutAStackAlone) {

@@ -97,6 +97,8 @@ TEST(FitRows, FindsTheNumbersThatTheRunsWereMadeWith) {
   EXPECT_LT(fit.memory_after.median, 0.02);
   EXPECT_LT(fit.memory_after.median, fit.memory_before.median);
   EXPECT_FALSE(fit.teaching.empty());
+  ASSERT_EQ(fit.stack.fitted->grounds.size(), 1U) << "all runs were of dense models on one kind of device";
+  EXPECT_FALSE(fit.stack.fitted->grounds.front().mixtures);
 }
 
 TEST(FitRows, IsNotMovedFarByOneOutlier) {

@@ -40,6 +40,7 @@ TEST(Likeness, ReadsWhatDriversAndSellersCallADevice) {
   EXPECT_EQ(meant("A6000 48GB"), "RTX-A6000-48GB");
   EXPECT_EQ(meant("NVIDIA RTX 6000 Ada Generation"), "RTX-6000-Ada-48GB");
   EXPECT_EQ(meant("NVIDIA RTX PRO 6000"), "RTX-PRO-6000-96GB");
+  EXPECT_EQ(meant("NVIDIA RTX PRO 6000 Blackwell Server Edition"), "RTX-PRO-6000-96GB");
   EXPECT_EQ(meant("TPUv4"), "TPU-v4");
   EXPECT_EQ(meant("Trainium"), "Trainium-32GB");
   EXPECT_EQ(meant("Trainium2"), "Trainium2-96GB");

@@ -1,11 +1,13 @@
 /// What rows' words say of their software's memory.
 #include "sim/validate/row_words.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cost/parameters/as_run.h"
 #include "cost/parameters/habits.h"
 #include "sim/validate/software_said.h"
+#include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
 namespace row_words_test {
@@ -154,6 +156,28 @@ TEST(RowWords, EagerTorchtitanComposesWhatItsCompilerFuses) {
   s.date = "2026-01";
   EXPECT_EQ(passes(s, "stack.norm_passes"), 1) << "PyTorch 2.9 has one kernel";
   EXPECT_EQ(passes(s, "stack.loss_passes"), 4.5);
+}
+
+TEST(RowWords, ThePrecisionIsTheOneOfEitherKey) {
+  const auto device = testing::cluster("hgx-h100")->device();
+  std::vector<std::string> notes;
+  sim::Setup s;
+  s.precision_words = "fp8 (current scaling)";
+  EXPECT_EQ(precision_of(s, device, notes), models::DType::fp8);
+  s.precision = "bf16";
+  EXPECT_EQ(precision_of(s, device, notes), models::DType::bf16) << "precision_kind says it in one word";
+  EXPECT_THAT(notes, ::testing::IsEmpty());
+}
+
+TEST(RowWords, ThePrecisionThatNobodyStatesIsOneThatTheDeviceHas) {
+  std::vector<std::string> notes;
+  sim::Setup s;
+  s.date = "2022-05";
+  EXPECT_EQ(precision_of(s, testing::cluster("dgx-a100")->device(), notes), models::DType::fp16) << "scripts of then";
+  EXPECT_EQ(precision_of(s, testing::cluster("tpu-v4")->device(), notes), models::DType::bf16) << "TPUs have no fp16";
+  s.date = "2025-05";
+  EXPECT_EQ(precision_of(s, testing::cluster("dgx-a100")->device(), notes), models::DType::bf16);
+  EXPECT_EQ(precision_of(s, testing::cluster("dgx-1p")->device(), notes), models::DType::fp16) << "P100s have no bf16";
 }
 
 TEST(RowWords, AutocastLeavesSumsInFp32) {

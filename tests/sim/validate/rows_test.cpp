@@ -111,7 +111,17 @@ TEST(OwnRows, SayWhichOfTheirNumbersAreNotRead) {
   EXPECT_EQ(other.find("`oom` is `maybe`"), other.rfind("`oom` is `maybe`")) << "once: " << other;
   EXPECT_EQ(other.find("is no key of rows"), std::string::npos) << "columns with a dot are read: " << other;
   EXPECT_EQ(warned("id,gpus,iter_time_s\na,8,\nb,8,unknown\nc,8,null\n", "runs.csv"), "") << "not stated";
-  EXPECT_EQ(warned("id,gpus,iter_time_s\na,8,varies\n", "runs.csv", Origin::published), "") << "of others";
+  EXPECT_EQ(warned("id,source,gpus,iter_time_s\na,s,8,varies\n", "runs.csv", Origin::published), "") << "of others";
+}
+
+TEST(OwnRows, AreThoseWithoutASourceToo) {
+  const auto validated = [](const std::string& text, const char* file) {
+    return warned(text, file, Origin::published);
+  };
+  EXPECT_NE(validated("id,gpus,mbs\na,8,1\n", "runs.csv").find("here it is called `micro_batch`"), std::string::npos);
+  EXPECT_EQ(validated("id,source,gpus,mbs\na,s,8,1\n", "runs.csv"), "");
+  EXPECT_NE(validated("results:\n- {id: a, gpus: 8, mbs: 1}\n", "r.yaml").find("`micro_batch`"), std::string::npos);
+  EXPECT_EQ(validated("results:\n- {id: a, source: s, gpus: 8, mbs: 1}\n", "r.yaml"), "");
 }
 
 TEST(OwnRows, SayWhichOfTheirKeysAreNotRead) {

@@ -43,6 +43,10 @@ TEST(Unstated, ADegreeFollowsFromTheDevicesAndTheOthers) {
   EXPECT_EQ(setup("tp: 2, pp: 2, global_batch: 64").data, 4);
   EXPECT_EQ(setup("tp: 2, dp: 4, cp: 2, global_batch: 64").pipeline, 1);
   EXPECT_EQ(setup("dp: 16, global_batch: 64").tensor, 1) << "all devices are replicas";
+  EXPECT_EQ(setup("tp: 16, global_batch: 64").pipeline, 1) << "they are all one tensor group's";
+  EXPECT_EQ(setup("tp: 16, global_batch: 64").data, 1);
+  EXPECT_EQ(setup("tp: 8, cp: 2, global_batch: 64").pipeline, 1);
+  EXPECT_EQ(setup("tp: 8, global_batch: 64").pipeline, std::nullopt) << "two are left: stages or replicas";
   const sim::Setup sharded = setup("zero_stage: 3, global_batch: 64");
   EXPECT_EQ(sharded.data, 16);
   EXPECT_THAT(sharded.assumed, Contains("filled in: no tensor parallelism"));

@@ -155,6 +155,17 @@ TEST(Validation, TakesTheNearestForWhatItDoesNotKnow) {
   EXPECT_THAT(device.rows[0].notes, ::testing::Contains(HasSubstr("A100-PCIE-80GB")));
 }
 
+TEST(Validation, TakesTheMemoryThatARowStatesOfItsDevices) {
+  const auto told = [](const std::string& device) {
+    return validate(rows(changed("A100-SXM4-80GB", device)), library()).rows.at(0);
+  };
+  const cost::ValidatedRow whole = told("A100-SXM4-80GB"), half = told("A100-SXM4-40GB");
+  EXPECT_THAT(half.notes, ::testing::Contains(HasSubstr("with 40 GB of memory")));
+  EXPECT_EQ(half.predicted_s, whole.predicted_s);
+  EXPECT_THAT(told("A100-SXM4-480GB").notes, ::testing::Not(::testing::Contains(HasSubstr("of memory"))))
+      << "so much is the host's";
+}
+
 // A name that begins like another's says nothing of what the software does.
 TEST(Validation, TakesSoftwareThatNobodyKnowsAsTheGenericOfItsKind) {
   Library known = library();
@@ -168,6 +179,9 @@ TEST(Validation, TakesSoftwareThatNobodyKnowsAsTheGenericOfItsKind) {
   EXPECT_EQ(of("stack: megatronics").stack, "generic-eager");
   EXPECT_EQ(of("stack: megatronics").evidence, cost::Basis::generic);
   EXPECT_THAT(of("stack: megatronics").notes, ::testing::Contains(HasSubstr("no stack of this name")));
+  EXPECT_THAT(of("framework: my-trainer 0.3").notes,
+              ::testing::Contains(HasSubstr("framework 'my-trainer 0.3' is treated as generic-eager")));
+  EXPECT_THAT(of("section: table 1").notes, ::testing::Contains(HasSubstr("no software is named")));
   EXPECT_EQ(of("stack: our-jax-trainer").stack, "generic-compiled");
   EXPECT_EQ(of("stack: ours\n  framework: PyTorch with torch.compile").stack, "generic-compiled");
   EXPECT_EQ(of("stack: megatron-2021").evidence, cost::Basis::uncalibrated) << "without intervals no row is known";

@@ -45,6 +45,33 @@ std::vector<std::string> read_sources(const Cursor& at) {
 
 namespace {
 
+/// Idle over rated power, for devices that do not give it: the middle of V100's, A100's, H100's and B200's.
+constexpr double kIdleOfRated = 0.12;
+
+void read_power(const Cursor& at, Device& device) {
+  const Cursor power = at.optional("power"), idle = at.optional("idle_power");
+  const auto watts = [](const Cursor& one) { return base::Watts{one.quantity(UnitKind::watts, 0, kMostRate, 0)}; };
+  if (power.exists()) device.power = watts(power);
+  if (idle.exists()) device.idle_power = watts(idle);
+  if (device.idle_power.value == 0) device.idle_power = base::Watts{kIdleOfRated * device.power.value};
+  if (device.power.value > 0 && device.idle_power.value >= device.power.value)
+    (idle.exists() ? idle : power)
+        .error("C04",
+               fmt::format("a device that may draw {:.0f} W draws {:.0f} W without work", device.power.value,
+                           device.idle_power.value),
+               "correct 'idle_power' or 'power'");
+}
+
+/// A device that may draw another power is another one to those who look for measurements by name.
+void name_by_power(const Cursor& at, const Device& base, Device& device) {
+  if (const Cursor name = at.optional("name"); name.exists()) {
+    name.error("C09", fmt::format("a device like {} keeps its name, by which its measured rates are found", base.name),
+               "leave 'name' out, or write the device out without 'like'");
+    device.name = base.name;
+  }
+  if (device.power != base.power) device.name += fmt::format(" at {:.0f} W", device.power.value);
+}
+
 /// Over `device`, each key that is given; all that a device must have where it is `fresh`.
 Device read_over(const Cursor& at, Device device, bool fresh) {
   const auto part = [&](const char* key) { return fresh ? at.at(key) : at.optional(key); };
@@ -67,12 +94,7 @@ Device read_over(const Cursor& at, Device device, bool fresh) {
   number(part("cache"), device.cache, UnitKind::bytes, 0, kMostBytes, 0);
   if (const Cursor parts = part("multiprocessors"); parts.exists())
     device.multiprocessors = static_cast<int>(parts.integer(1, kMostParts, 1));
-  const Cursor power = at.optional("power"), idle = at.optional("idle_power");
-  number(power, device.power, UnitKind::watts, 0, kMostRate, 0);
-  number(idle, device.idle_power, UnitKind::watts, 0, kMostRate, 0);
-  if (device.power.value > 0 && device.idle_power.value > device.power.value)
-    (idle.exists() ? idle : power)
-        .error("C04", "a device draws more without work than it is rated for", "correct 'idle_power' or 'power'");
+  read_power(at, device);
   number(at.optional("price"), device.price, UnitKind::dollars_per_hour, 0, kMostRate, 0);
   std::vector<std::string> sources = read_sources(at.optional("sources"));
   device.sources.insert(device.sources.end(), sources.begin(), sources.end());
@@ -109,9 +131,13 @@ Device resolve_device(const Cursor& at, const Find& find) {
   if (at.is_map()) {
     if (!at.has("like")) return read_device(at);
     std::optional<Device> base = find_device(at.at("like"), find);
-    if (base) return read_over(at, std::move(*base), false);
-    at.ignore();
-    return {};
+    if (!base) {
+      at.ignore();
+      return {};
+    }
+    Device device = read_over(at, *base, false);
+    name_by_power(at, *base, device);
+    return device;
   }
   if (at.is_sequence()) {
     at.error("C12", "a cluster has one kind of device, and this is a list of several",

@@ -13,7 +13,7 @@ namespace orrery::reports {
 
 /// Errors against published rows, one line per source and one for all.
 [[nodiscard]] Table sources_table(const cost::Validation& validation);
-/// Errors by stack, beside how many of its numbers were fitted to measured rows.
+/// Errors by stack, beside how many of its numbers were fitted to measured rows, or follow one that was.
 [[nodiscard]] Table stacks_table(const cost::Validation& validation);
 /// The `most` rows with the largest errors, worst first.
 [[nodiscard]] Table worst_rows_table(const cost::Validation& validation, std::size_t most);
@@ -28,8 +28,8 @@ namespace orrery::reports {
 [[nodiscard]] Table groups_table(const cost::Validation& validation, std::size_t most);
 
 [[nodiscard]] nlohmann::json validate_json(const cost::Validation& validation);
-/// `validate`, after what was given: errors by source, the worst rows, those without a measured time, whether they fit,
-/// which plan wins, what was left out.
+/// `validate`, after what was given: errors by source and by stack, the worst rows, those without a measured time,
+/// whether they fit memory, which plan wins, what was left out.
 [[nodiscard]] std::string validation_text(const cost::Validation& validation, const TableStyle& style);
 
 /// Over all groups; not numbers if there are none. Medians interpolate.
@@ -47,8 +47,9 @@ struct RegretSummary {
 [[nodiscard]] Table headlines_table(const std::vector<cost::HeadlineResult>& headlines);
 [[nodiscard]] nlohmann::json headlines_json(const std::vector<cost::HeadlineResult>& headlines);
 
-/// `validate --html`: predicted against measured by source, the worst rows first, which plan wins, in-sample and left
-/// out (if cross-validated), headlines (if given), rows left out and why. Self-contained, as report_html.
+/// `validate --html`: predicted against measured by source and by stack, the worst rows first, those without a measured
+/// time, whether they fit memory, which plan wins, in-sample and left out (if cross-validated), headlines (if given),
+/// rows left out and why. Self-contained, as report_html.
 [[nodiscard]] std::string validation_html(const cost::Validation& validation,
                                           const std::vector<cost::HeadlineResult>& headlines,
                                           const ChartLibrary& library);

@@ -10,7 +10,7 @@ Energy energy_of(const Breakdown& breakdown, double step_time, const clusters::C
   const clusters::Device& device = cluster.device();
   const double rated = device.power.value;
   if (rated <= 0 || step_time <= 0) return out;
-  const double idle = device.idle_power.value > 0 ? device.idle_power.value : kIdleOfRated * rated;
+  const double idle = device.idle_power.value;
   const double moving = std::clamp(breakdown.exposed(), 0.0, step_time);
   const double waiting =
       std::clamp(breakdown.bubble + breakdown.imbalance + breakdown.overhead, 0.0, step_time - moving);

@@ -8,8 +8,6 @@ namespace orrery::cost {
 /// From MLPerf Training v4.0's power logs of one site (Sustainable Metal Cloud, Llama 2 70B LoRA on 64 H100s).
 inline constexpr double kMovingShare = 0.45;   ///< messages and copies that computation does not hide
 inline constexpr double kWaitingShare = 0.12;  ///< a context is open, but nothing runs
-/// Idle over rated power, for devices that do not give it: the middle of V100's, A100's, H100's and B200's.
-inline constexpr double kIdleOfRated = 0.12;
 
 /// Energy of all nodes, for the `breakdown` of a step of `step_time` seconds. What the breakdown does not explain
 /// counts as computing. All 0 if the device has no rated power.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cost/parameters/calibration.h"
@@ -18,16 +19,19 @@ std::string network_of(const clusters::Cluster& cluster) {
 
 namespace {
 
-/// A device that lowers its clocks in large products at its rated power, and the share of its peak that they reach.
+/// A device that lowers its clocks in large products at its rated power; the shares of its peak that they reach are its
+/// own row's.
 struct AtPower {
-  double watts, idle_watts;
-  int multiprocessors;
+  const char* device;
+  ProductsMeasured measured;
   double peak_tflops;  ///< in 16 bits
-  double share_16, share_8;
 };
-constexpr AtPower kA100 = {400, 50, 108, 312, 0.869, 0.869}, kA100Pcie = {300, 50, 108, 312, 0.811, 0.811};
-constexpr AtPower kH100 = {700, 70, 132, 989.4, 0.803, 0.709}, kH200 = {700, 70, 132, 989.4, 0.803, 0.734};
-constexpr AtPower kB200 = {1000, 140, 148, 2250, 0.776, 0.763};
+constexpr base::Watts kA100Idle{50}, kH100Idle{70}, kB200Idle{140};
+constexpr AtPower kA100 = {"A100", {base::Watts{400}, kA100Idle, 108}, 312};
+constexpr AtPower kA100Pcie = {"A100-PCIe", {base::Watts{300}, kA100Idle, 108}, 312};
+constexpr AtPower kH100 = {"H100", {base::Watts{700}, kH100Idle, 132}, 989.4};
+constexpr AtPower kH200 = {"H200", {base::Watts{700}, kH100Idle, 132}, 989.4};
+constexpr AtPower kB200 = {"B200", {base::Watts{1000}, kB200Idle, 148}, 2250};
 
 /// A public measurement: the best matrix product of a shape search relative to the datasheet's dense peak, and the
 /// share of that peak that attention kernels reach.
@@ -120,6 +124,11 @@ constexpr Known kKnown[] = {
 /// A GPU in no table is assumed to perform as an A100.
 constexpr Known kUnknown = {"", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, nullptr, kAsA100, kAsA100};
 
+/// The row of this name.
+const Known& named(std::string_view device) {
+  return *std::ranges::find_if(kKnown, [&](const Known& k) { return device == k.device; });
+}
+
 const Known& known(const std::string& device) {
   for (const Known& k : kKnown)
     if (device.find(k.device) != std::string::npos) return k;
@@ -139,30 +148,30 @@ double exponentials(const clusters::Device& device) {
 
 /// Shares of their peak that products in 16 bits and in 8 reach: those of shape searches, or what its power lets a
 /// device of their family reach. A kind that no search was made for, or that power does not bound, has the first.
-std::pair<double, double> shares_of(const Known& k, const clusters::Device& device) {
-  const auto peak = device.peak.find("bf16");
-  if (k.power == nullptr || peak == device.peak.end()) return {k.matmul, k.fp8};
-  const AtPower& best = *k.power;
+std::pair<double, double> shares_of(const Known& k, const clusters::Cluster& cluster) {
+  const double peak = cluster.peak("bf16").value;
+  if (k.power == nullptr || peak <= 0) return {k.matmul, k.fp8};
+  const Known& best = named(k.power->device);
   const double at_its_power =
-      products_beside({base::Watts{best.watts}, base::Watts{best.idle_watts}, best.multiprocessors}, device) *
-      (best.peak_tflops / (peak->second.value / 1e12));
-  return {std::min(k.matmul, best.share_16 * at_its_power), std::min(k.fp8, best.share_8 * at_its_power)};
+      products_beside(k.power->measured, cluster.device()) * (k.power->peak_tflops / (peak / 1e12));
+  return {std::min(k.matmul, best.matmul * at_its_power), std::min(k.fp8, best.fp8 * at_its_power)};
 }
 
-void gpu(Calibration& c, const clusters::Device& device) {
+void gpu(Calibration& c, const clusters::Cluster& cluster) {
+  const clusters::Device& device = cluster.device();
   const Known& k = known(device.name);
   const std::string source =
       k.source == nullptr ? "assumption, uncalibrated: no shape search on this device is known; as A100's 271 of "
                             "312 TFLOPS"
                           : std::string(kMamf) + k.source;
-  const auto [matmul, fp8] = shares_of(k, device);
-  const auto by_power = [&](bool bound) {
-    return bound ? fmt::format("{}; at this device's {:.0f} W", source, device.power.value) : source;
+  const auto [matmul, fp8] = shares_of(k, cluster);
+  const auto by_power = [&](const std::string& from, bool bound) {
+    return bound ? fmt::format("{}; at this device's {:.0f} W", from, device.power.value) : from;
   };
   for (const char* dtype : {"fp32", "bf16", "fp16", "tf32"})
-    c.set(fmt::format("device.matmul.{}.efficiency", dtype), matmul, by_power(matmul < k.matmul));
-  c.set("device.matmul.fp8.efficiency", fp8, by_power(fp8 < k.fp8));
-  c.set("device.matmul.fp4.efficiency", fp8 * kFp4, kFp4Source);
+    c.set(fmt::format("device.matmul.{}.efficiency", dtype), matmul, by_power(source, matmul < k.matmul));
+  c.set("device.matmul.fp8.efficiency", fp8, by_power(source, fp8 < k.fp8));
+  c.set("device.matmul.fp4.efficiency", fp8 * kFp4, by_power(kFp4Source, fp8 < k.fp8));
   c.set("device.matmul.untuned_share", k.untuned, k.untuned < 1 ? kUntuned : kTuned);
   c.set("device.matmul.tile_rows", k.tile_rows, kTiles);
   c.set("device.matmul.tile_columns", k.tile_columns, kTiles);
@@ -347,7 +356,7 @@ Calibration defaults(const clusters::Cluster& cluster) {
   c.device = cluster.device().name;
   c.network = network_of(cluster);
   if (cluster.device().kind != clusters::DeviceKind::cpu) {
-    gpu(c, cluster.device());
+    gpu(c, cluster);
   } else {
     cpu(c, cluster.device());
   }

@@ -8,9 +8,9 @@ namespace orrery::cost {
 
 double products_beside(const ProductsMeasured& measured, const clusters::Device& device) {
   if (device.power.value <= 0) return 1;
-  const double idle = device.idle_power.value > 0 ? device.idle_power.value : measured.idle.value;
+  const double idle = std::min(device.idle_power.value, measured.idle.value);
   const double parts = static_cast<double>(device.multiprocessors) / measured.multiprocessors;
-  const double power = std::max(0.0, device.power.value - idle) / (measured.power.value - measured.idle.value);
+  const double power = (device.power.value - idle) / (measured.power.value - measured.idle.value);
   return std::cbrt(parts * parts * power);
 }
 

@@ -126,15 +126,28 @@ std::int64_t rows_of(const Intervals& intervals, const std::string& stack) {
 
 namespace {
 
+/// The stack that a fit began with, as far as its uncertainty goes.
+Stack before_fit(const Stack& fit) {
+  Stack out = fit;
+  out.name = fit.software();
+  out.fitted.reset();
+  return out;
+}
+
 /// The fit's own; for other devices and models than its runs', also what was unsure before there were any.
 Spread spread_of_fit(const Intervals& intervals, const Stack& stack, bool several_nodes, const Setting& setting) {
   const Stack::Fitted& fit = *stack.fitted;
   Spread out{stack.name, several_nodes, fit.time, fit.memory, fit.rows};
   if (has_ground(intervals, stack, setting)) return out;
-  for (const std::optional<Spread>& wider : {spread_of(intervals, fit.like, several_nodes), intervals.elsewhere}) {
+  // A plan's memory depends on its model and software, not on the device.
+  Setting kind = setting;
+  kind.device = nullptr;
+  const bool of_kind = has_ground(intervals, stack, kind);
+  const std::optional<Spread> before = spread_of(intervals, before_fit(stack), several_nodes, setting);
+  for (const std::optional<Spread>& wider : {before, intervals.elsewhere}) {
     if (!wider) continue;
     out.time = hull(out.time, wider->time);
-    if (setting.mixture) out.memory = hull(out.memory, wider->memory);
+    if (!of_kind) out.memory = hull(out.memory, wider->memory);
   }
   return out;
 }

@@ -60,7 +60,8 @@ struct Setting {
 /// models, with strangers' spread of times, not of memory: so wide, runs that died would fit (docs/validation.md).
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes);
 /// The same for a loaded stack: one fitted to runs has its own spread; outside its ground, the spread is at least as
-/// wide as `elsewhere`, and as that of the stack which a fit began with.
+/// wide as `elsewhere`, and as that of the stack which a fit began with. The memory of a fit is so only for kinds of
+/// models that none of its runs was of, on whatever device.
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes,
                                               const Setting& setting = {});
 

@@ -79,6 +79,10 @@ std::string usual_stack(const clusters::Cluster& cluster, const models::Model& m
   return device.architecture == Architecture::volta ? "megatron-2021" : "megatron-core";
 }
 
+bool has_replicas_beside(const plan::Mesh& mesh) {
+  return mesh.replicas() > 1 && mesh.ranks() > mesh.data;
+}
+
 std::vector<Lacking> beyond(const Stacks& stacks, const plan::PlanSpec& spec) {
   const Stack& named = stacks.named();
   const Capabilities& can = named.can;
@@ -103,8 +107,7 @@ std::vector<Lacking> beyond(const Stacks& stacks, const plan::PlanSpec& spec) {
   add(spec.mesh.sequence_parallel && !can.sequence_parallel, "sequence parallelism", "sequence_parallel");
   add(spec.mesh.tensor > 1 && !spec.mesh.sequence_parallel && !can.whole_rows,
       "tensor parallelism without sequence parallelism", "sequence_parallel");
-  add(spec.states.zero_stage == 0 && spec.mesh.replicas() > 1 && spec.mesh.ranks() > spec.mesh.data &&
-          !can.replicas_beside,
+  add(spec.states.zero_stage == 0 && has_replicas_beside(spec.mesh) && !can.replicas_beside,
       "replicas without ZeRO beside other parallelism", "zero_stage");
   add(spec.recomputation.partition_checkpoints && !can.partition_checkpoints, "partitioned checkpoints",
       "partition_checkpoints");

@@ -79,6 +79,9 @@ struct Lacking {
   const char* key;
   bool operator==(const Lacking&) const = default;
 };
+/// Whether a mesh has replicas and splits them in other ways too. Without ZeRO, some software has no such plans
+/// (`Capabilities::replicas_beside`).
+[[nodiscard]] bool has_replicas_beside(const plan::Mesh& mesh);
 /// Features of a plan that the software does not support; such a plan is priced as if the software supported them.
 /// Empty if another stack replaces it.
 [[nodiscard]] std::vector<Lacking> beyond(const Stacks& stacks, const plan::PlanSpec& spec);

@@ -218,7 +218,7 @@ std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& ca
   std::vector<int> out = mesh.pipeline == 1 ? can.zero_stages : can.pipelined_zero_stages;
   // With one replica there is nothing to shard.
   if (mesh.replicas() == 1) std::erase_if(out, [](int stage) { return stage > 0; });
-  if (mesh.replicas() > 1 && !can.replicas_beside && mesh.ranks() > mesh.data) std::erase(out, 0);
+  if (!can.replicas_beside && cost::has_replicas_beside(mesh)) std::erase(out, 0);
   return out;
 }
 

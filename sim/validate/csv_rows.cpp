@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "base/findings.h"
 #include "base/yaml.h"
@@ -121,21 +122,26 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
   CsvText csv(text, findings);
   std::map<std::string, std::size_t> columns;
   std::vector<Row> rows;
+  std::vector<Cell> keys;
   std::size_t width = 0;
-  bool own = false;
+  const bool told = warnings != nullptr;
   if (!csv.ended()) {
-    const std::vector<Cell> keys = csv.line();
+    keys = csv.line();
     width = keys.size();
     for (std::size_t i = 0; i < keys.size(); ++i)
       if (!keys[i].text.empty() && !columns.emplace(keys[i].text, i).second)
         findings.error("V05", keys[i].where, fmt::format("the column `{}` occurs twice", keys[i].text),
                        "keep one of them");
-    own = warnings != nullptr && (origin == Origin::own || columns.count("source") == 0);
+  }
+  // Before the rows' own warnings: of a long file only the first are shown.
+  bool keys_told = false;
+  const auto tell_of_keys = [&] {
+    if (std::exchange(keys_told, true)) return;
     std::vector<std::string> names;
     for (const Cell& key : keys) names.push_back(key.text);
-    for (const Cell& key : keys)
-      if (own) warn_of_key(key.text, names, key.where, true, findings);
-  }
+    for (const Cell& key : keys) warn_of_key(key.text, names, key.where, true, findings);
+  };
+  if (told && (origin == Origin::own || columns.count("source") == 0)) tell_of_keys();
   if (columns.count("gpus") == 0)
     findings.error("V05", {file, 1, 1, 1}, "the first line has no column `gpus`",
                    width == 1 && text.find_first_of(";\t") < text.find('\n')
@@ -148,6 +154,9 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
     if (cells.size() > width)
       findings.error("V05", cells[width].where, fmt::format("{} cells, but {} columns", cells.size(), width),
                      "put a cell that holds a separator in quotes");
+    const bool own =
+        told && (origin == Origin::own || CsvFields(columns, cells, findings, false).stated("source").empty());
+    if (own) tell_of_keys();
     rows.push_back(row_of(CsvFields(columns, cells, findings, own), origin));
     Setup& setup = rows.back().setup;
     if (setup.id.empty()) setup.id = fmt::format("line {}", setup.line);

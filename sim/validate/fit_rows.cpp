@@ -10,10 +10,12 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "base/units.h"
 #include "cost/fit/least_squares.h"
 #include "cost/parameters/parameters.h"
+#include "cost/prices/stacks.h"
 #include "sim/validate/cases.h"
 #include "sim/validate/likeness.h"
 #include "sim/validate/validate.h"
@@ -284,13 +286,22 @@ std::string source_of(const Fit& fit, std::size_t i, std::size_t rows, const std
                                                  base::count_of(static_cast<std::int64_t>(rows), "run"), like);
 }
 
-/// What the runs were of, without what occurs twice.
+/// What the timed runs were of, of which there are three of a kind, as of published runs; if no kind has as many, the
+/// kinds with the most: without any ground a fit would be trusted everywhere. Without a time, what the peaks were of.
 std::vector<cost::Ground> grounds_of_runs(const Rows& rows) {
-  std::vector<cost::Ground> out;
-  for (const Case* one : rows.lives) {
-    cost::Ground ground = cost::ground_of({}, cost::setting_of(one->subject.pricing->cluster(), *one->subject.model));
-    if (std::find(out.begin(), out.end(), ground) == out.end()) out.push_back(std::move(ground));
+  constexpr int kLeastRuns = 3;
+  std::vector<std::pair<cost::Ground, int>> all;
+  int most = 0;
+  for (const Case* one : rows.timed.empty() ? rows.peaks : rows.timed) {
+    const cost::Ground ground =
+        cost::ground_of({}, cost::setting_of(one->subject.pricing->cluster(), *one->subject.model));
+    auto same = std::find_if(all.begin(), all.end(), [&](const auto& known) { return known.first == ground; });
+    if (same == all.end()) same = all.emplace(all.end(), ground, 0);
+    most = std::max(most, ++same->second);
   }
+  std::vector<cost::Ground> out;
+  for (const auto& [ground, runs] : all)
+    if (runs >= std::min(most, kLeastRuns)) out.push_back(ground);
   return out;
 }
 
@@ -302,7 +313,7 @@ std::vector<Setup> other_runs(const Rows& rows) {
   for (const Case* one : rows.lives)
     if (const Setup& s = rows.row(*one).setup; s.family != kRecommender) known.insert(key(s));
   std::set<std::int64_t> sizes;
-  constexpr std::size_t kMostSizes = 3, kMostRuns = 60;
+  constexpr std::size_t kMostSizes = 3;
   for (const Case* one : rows.timed) {
     const Setup& base = rows.row(*one).setup;
     // A recommendation model has no such splits, and without heads nobody knows which divide them.
@@ -320,7 +331,7 @@ std::vector<Setup> other_runs(const Rows& rows) {
           s.sequence_parallel = tensor > 1 ? base.sequence_parallel : std::optional<bool>();
           if (*s.data < 1 || *s.data * tensor * pipeline * s.context.value_or(1) != *s.gpus) continue;
           if (*s.batch % (*s.data * micro) != 0 || *s.heads % tensor != 0 || *s.layers % pipeline != 0) continue;
-          if (out.size() < kMostRuns && known.insert(key(s)).second) out.push_back(std::move(s));
+          if (known.insert(key(s)).second) out.push_back(std::move(s));
         }
   }
   return out;
@@ -333,10 +344,13 @@ std::vector<cost::TeachingRun> teaching(const Rows& rows, const Fit& fit, Librar
   library.for_all = true;
   Translator translator(std::move(library));
   std::vector<Subject> subjects;
+  constexpr std::size_t kMostRuns = 60;
   Variant now(fit.at(fit.theta));
   for (const Setup& setup : other_runs(rows)) {
+    if (subjects.size() == kMostRuns) break;
     auto subject = translator.translate(setup);
-    if (subject && now.memory(*subject, cost::MemoryKind::needed) <= subject->pricing->cluster().device().memory.value)
+    if (!subject || !cost::beyond(fitted, subject->plan.spec()).empty()) continue;  // the software has no such plans
+    if (now.memory(*subject, cost::MemoryKind::needed) <= subject->pricing->cluster().device().memory.value)
       subjects.push_back(std::move(*subject));
   }
   constexpr double kShift = 1e-3;

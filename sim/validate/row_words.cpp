@@ -98,7 +98,8 @@ models::DType precision_of(const Setup& s, const clusters::Device& device, std::
   const std::int64_t year = year_of(s);
   const bool old = year > 0 && year <= kLastInFp16;
   const models::DType usual = old && plan::computes_in(device, fp16) ? fp16 : plan::usual_precision(device);
-  notes.push_back(usual == fp16 ? "precision fp16" : "precision bf16, in which this device's users train");
+  const char* const why = usual == fp16 ? "" : ", in which this device's users train";
+  notes.push_back(fmt::format("precision {}{}", models::name_of(usual), why));
   return usual;
 }
 

@@ -33,7 +33,7 @@ namespace orrery::sim {
 
 /// The precision of a run by its words, of which the narrowest arithmetic counts: fp8 by blocks, delayed or current
 /// scales (mxfp8, fp8-cs and others), nvfp4, "bf16-true", "amp_bf16", "float16". Else what its users train in: bf16
-/// from Ampere and 2024 on, fp16 before.
+/// from Ampere and 2024 on, fp16 before, fp32 on CPU ranks.
 [[nodiscard]] models::DType precision_of(const Setup& s, const clusters::Device& device,
                                          std::vector<std::string>& notes);
 

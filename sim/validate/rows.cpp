@@ -328,7 +328,7 @@ base::Result<std::vector<Row>> parse_list(std::string_view text, const std::stri
         item.error("E0104", "a row is a mapping of keys to values");
         continue;
       }
-      const bool own = told && (origin == Origin::own || !item.has("source"));
+      const bool own = told && (origin == Origin::own || YamlFields(item, false).stated("source").empty());
       rows.push_back(row_of(YamlFields(item, own), origin));
       if (rows.back().setup.id.empty()) item.error("E0102", "the row has no `id`");
       if (!own) continue;

@@ -216,10 +216,20 @@ Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const 
   return out;
 }
 
+/// The gigabytes of a device in its name. A superchip's are often its host's: NVIDIA's driver calls a GH200 with 96 GB
+/// of its own "GH200 120GB" or "GH200 480GB". So only sizes count that its device has been made in.
+std::optional<std::int64_t> gigabytes_in(const DeviceWords& name) {
+  constexpr std::int64_t kOfSuperchips[] = {96, 141, 144, 186, 189, 192, 279, 288};
+  const bool superchip = name.number.size() == 3 && (name.letters == "gh" || name.letters == "gb");
+  if (superchip && name.gb && std::ranges::find(kOfSuperchips, *name.gb) == std::end(kOfSuperchips)) return {};
+  return name.gb;
+}
+
 /// Gives the devices the memory that the row states, where the catalogue has them in no such size ("A100 40GB PCIe").
-/// More than twice as much is something else: a "GH200 480GB" names its host's.
+/// More than twice as much is something else.
 void take_memory(const Setup& s, clusters::Cluster& machine, std::vector<std::string>& notes) {
-  const auto stated = device_words(s.gpu_type).gb ? device_words(s.gpu_type).gb : s.gpu_gb;
+  const auto named = gigabytes_in(device_words(s.gpu_type));
+  const auto stated = named ? named : s.gpu_gb;
   const auto known = device_words(machine.device().name).gb;
   if (!stated || !known) return;
   constexpr double kAlike = 1.1, kMost = 2;  // sources round sizes, and say what the datasheet or the driver says
@@ -255,10 +265,18 @@ const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
 }
 
-/// The watts that the row's devices may draw, where it says so and they are fewer than the device's rated ones.
-std::optional<std::int64_t> power_limit_of(const Setup& s, const clusters::Device& device) {
+/// Gives the devices the power that the row says they may draw. Why it cannot be, if it cannot.
+std::optional<std::string> take_power(const Setup& s, clusters::Cluster& machine, std::vector<std::string>& notes) {
+  clusters::Device& device = machine.devices.front();
   const std::optional<std::int64_t> stated = s.gpu_watts ? s.gpu_watts : device_words(s.gpu_type).watts;
-  return stated && static_cast<double>(*stated) < device.power.value ? stated : std::nullopt;
+  if (!stated || device.power.value <= 0) return std::nullopt;
+  const auto watts = static_cast<double>(*stated);
+  if (watts <= device.idle_power.value)
+    return fmt::format("devices that may draw {} W draw {:.0f} W without work", *stated, device.idle_power.value);
+  if (watts != device.power.value)
+    notes.push_back(fmt::format("devices that may draw {} W instead of {:.0f}", *stated, device.power.value));
+  device.power = base::Watts{watts};
+  return std::nullopt;
 }
 
 /// That another stack stands for the software that a row names, by `stack` or else by `framework`.
@@ -338,16 +356,16 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
 Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Setup& s,
                                                                         std::vector<std::string>& notes) {
   const std::int64_t per_node = s.gpus_per_node.value_or(kUsualNode);
-  if (library_.machine) return sized_cluster(*library_.machine, s);
+  if (library_.machine) return sized_cluster(*library_.machine, s, notes);
   if (!s.cluster.empty()) {
     for (const clusters::Cluster& c : library_.clusters)
-      if (c.name == s.cluster) return sized_cluster(c, s);
+      if (c.name == s.cluster) return sized_cluster(c, s, notes);
     return fail("V02", fmt::format("no cluster of the catalogue is called '{}'", s.cluster));
   }
   for (const clusters::Cluster& c : library_.clusters)
     if (!s.machine.empty() && c.shape && c.name == as_name(s.machine)) {
       notes.push_back(fmt::format("the catalogue's {}", c.name));
-      return sized_cluster(c, s);
+      return sized_cluster(c, s, notes);
     }
   // Prefers the most similar device, and of several that are, one in nodes of the row's size if that is more than the
   // usual eight (a DGX-2's, as nodes cannot be grown), then the one in most machines; then the closest number of
@@ -375,27 +393,27 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
     notes.push_back(fmt::format("device '{}' is treated as {}", s.gpu_type, base->device().name));
   auto machine = with_nodes_of(*base, s);
   if (!machine) return fail(machine.error());
-  take_memory(s, *machine, notes);
-  if (const auto watts = power_limit_of(s, base->device()))
-    notes.push_back(fmt::format("devices that may draw {} of {:.0f} W", *watts, base->device().power.value));
   if (machine->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", machine->devices_per_node));
   if (*s.gpus > per_node && stated.empty())
     notes.push_back(fmt::format("the network of {} ({})", base->name, base->shape->network.kind));
   else if (*s.gpus > per_node && base->shape->network.kind != stated)
     notes.push_back(
         fmt::format("a network of {} is treated as {} ({})", stated, base->shape->network.kind, base->name));
-  return sized_cluster(*machine, s);
+  return sized_cluster(*machine, s, notes);
 }
 
 Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const clusters::Cluster& machine,
-                                                                           const Setup& s) {
-  const std::optional<std::int64_t> watts = power_limit_of(s, machine.device());
-  const std::string key =
-      fmt::format("{} {} {} {} {} {}", machine.name, machine.devices_per_node, machine.device().memory.value, *s.gpus,
-                  s.inter_node_gbps.value_or(0), watts.value_or(0));
-  if (const auto found = made_clusters_.find(key); found != made_clusters_.end()) return found->second;
+                                                                           const Setup& s,
+                                                                           std::vector<std::string>& notes) {
   clusters::Cluster cluster = machine;
-  if (watts) cluster.devices[0].power = base::Watts{static_cast<double>(*watts)};
+  if (!library_.machine) {  // a file of the user's says itself what its devices have
+    take_memory(s, cluster, notes);
+    if (const auto why_not = take_power(s, cluster, notes)) return fail("V02", *why_not);
+  }
+  const clusters::Device& device = cluster.device();
+  const std::string key = fmt::format("{} {} {} {} {} {}", machine.name, machine.devices_per_node, device.memory.value,
+                                      device.power.value, *s.gpus, s.inter_node_gbps.value_or(0));
+  if (const auto found = made_clusters_.find(key); found != made_clusters_.end()) return found->second;
   if (s.inter_node_gbps && cluster.shape && cluster.shape->node.nics > 0) {
     constexpr double kBytesPerGigabit = 1e9 / 8;
     // In a rack, whose trays rows call nodes, each device has a tray's share.

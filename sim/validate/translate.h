@@ -79,9 +79,10 @@ class Translator {
   [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> cluster_of(const Setup& setup,
                                                                                   std::vector<std::string>& notes);
   [[nodiscard]] std::optional<std::int64_t> larger_memory(const Setup& setup, const Subject& subject) const;
-  /// The machine at the row's size, with the row's network between nodes.
+  /// The machine at the row's size, with the row's network between nodes, and its devices' memory and power.
   [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> sized_cluster(const clusters::Cluster& machine,
-                                                                                     const Setup& setup);
+                                                                                     const Setup& setup,
+                                                                                     std::vector<std::string>& notes);
   Library library_;
   std::map<std::string, std::shared_ptr<const clusters::Cluster>> made_clusters_;
   std::map<std::string, std::shared_ptr<const cost::Pricing>> made_prices_;

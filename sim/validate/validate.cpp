@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "plan/spec/placement.h"
 #include "sim/search/share_out.h"
@@ -34,18 +35,37 @@ void score(cost::Validation& v) {
   for (auto& [source, errors] : sources) v.by_source.push_back({source, summary_of(std::move(errors))});
 }
 
-/// How many of a stack's numbers were chosen over published rows, or fitted to a user's.
-std::int64_t fitted_numbers(const cost::Stack& stack) {
+/// The numbers that were chosen over published rows, and those that follow one of them ("as NAME").
+std::set<NumberName> chosen_numbers(const std::vector<cost::Stack>& stacks) {
+  std::set<NumberName> out;
+  const auto families = stack_families(stacks);
+  if (!families) return out;
+  for (const StackFamily& family : *families)
+    for (const auto& [name, root] : family.follows) out.insert(name);
+  return out;
+}
+
+/// How many of a stack's numbers are `chosen`, or fitted to a user's rows.
+std::int64_t fitted_numbers(const cost::Stack& stack, const std::set<NumberName>& chosen) {
   return std::count_if(stack.parameters.begin(), stack.parameters.end(), [&](const cost::Parameter& p) {
-    return p.source.starts_with(kChosen) || (stack.fitted && p.source.starts_with(kFittedToRuns));
+    return p.source.starts_with(kChosen) || chosen.count({stack.name, p.name}) != 0 ||
+           (stack.fitted && p.source.starts_with(kFittedToRuns));
   });
 }
 
-/// By stack: its predicted rows and their errors.
-void score_stacks(cost::Validation& v, const Cases& cases) {
-  std::map<std::string, std::int64_t> numbers;
+/// By stack: its predicted rows and their errors. `catalogue`: stacks that those of the cases may follow; may be null.
+void score_stacks(cost::Validation& v, const Cases& cases, const std::vector<cost::Stack>* catalogue) {
+  std::map<std::string, const cost::Stack*> by_name;
   for (const Case& one : cases.ready)
-    numbers.try_emplace(one.subject.pricing->stack().name, fitted_numbers(one.subject.pricing->stack()));
+    by_name.try_emplace(one.subject.pricing->stack().name, &one.subject.pricing->stack());
+  std::vector<cost::Stack> stacks;
+  for (const auto& [name, stack] : by_name) stacks.push_back(*stack);
+  if (catalogue != nullptr)
+    for (const cost::Stack& stack : *catalogue)
+      if (by_name.count(stack.name) == 0) stacks.push_back(stack);
+  const std::set<NumberName> chosen = chosen_numbers(stacks);
+  std::map<std::string, std::int64_t> numbers;
+  for (const auto& [name, stack] : by_name) numbers[name] = fitted_numbers(*stack, chosen);
   std::map<std::string, std::vector<double>> errors;
   std::map<std::string, std::int64_t> rows;
   for (const cost::ValidatedRow& row : v.rows) {
@@ -183,13 +203,16 @@ cost::Validation validate(const std::vector<Row>& rows, const Cases& cases, cons
   if (std::erase_if(out.rows, [](const cost::ValidatedRow& row) { return row.predicted_s == 0; }) == 0)
     out.groups = which_plan(rows, cases, seconds);
   score(out);
-  score_stacks(out, cases);
+  score_stacks(out, cases, options.stacks);
   return out;
 }
 
 cost::Validation validate(const std::vector<Row>& rows, Library library,
                           const std::function<bool(std::size_t)>& progress) {
-  return validate(rows, make_cases(rows, std::move(library), progress), {}, {});
+  const std::vector<cost::Stack> stacks = library.stacks;
+  ValidateOptions options;
+  options.stacks = &stacks;
+  return validate(rows, make_cases(rows, std::move(library), progress), {}, options);
 }
 
 }  // namespace orrery::sim

@@ -3,8 +3,10 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 #include "cost/parameters/intervals.h"
+#include "cost/parameters/stack.h"
 #include "cost/parameters/validation.h"
 #include "sim/validate/cases.h"
 
@@ -16,6 +18,8 @@ struct ValidateOptions {
   int threads = 1;                                 ///< the result does not depend on their number
   std::function<void(std::size_t)> progress = {};  ///< called at intervals with the number of cases begun
   const std::atomic<bool>* stop = nullptr;         ///< when set: cases not yet predicted are missing from the result
+  /// The catalogue's stacks, whose numbers those of the cases' stacks may follow ("as NAME"); none: the cases' alone.
+  const std::vector<cost::Stack>* stacks = nullptr;
 };
 
 /// Predicts the prepared cases, each with its interval if `intervals` has one.

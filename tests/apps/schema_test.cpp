@@ -115,5 +115,22 @@ TEST(Schema, KnowsClustersModelsAndStacks) {
   EXPECT_THAT(orrery({"init", "-"}).out, ::testing::HasSubstr("# yaml-language-server: $schema=job.schema.json"));
 }
 
+TEST(Schema, AStackTakesWhatAFitToRowsWrites) {
+  const json ground = {{"device", "A100-SXM4-80GB"},      {"architecture", "ampere"}, {"peak", "312 TFLOPS"},
+                       {"memory_bandwidth", "2039 GB/s"}, {"mixtures", false},        {"adapters", true}};
+  json fitted = {{"like", "generic-eager"},
+                 {"rows", 16},
+                 {"median_error", 0.05},
+                 {"p90_error", 0.1},
+                 {"time", {{"low", 0.9}, {"high", 1.1}}},
+                 {"memory", {{"low", 0.95}, {"high", 1.05}}},
+                 {"grounds", json::array({ground})}};
+  const json schema = schema_of("stack").at("properties").at("fitted");
+  EXPECT_EQ(wrong(schema, fitted, "fitted"), "");
+  EXPECT_TRUE(schema.at("properties").at("grounds").dump().find("memory_bandwidth") != std::string::npos);
+  fitted.erase("rows");
+  EXPECT_EQ(wrong(schema, fitted, "fitted"), "fitted lacks rows");
+}
+
 }  // namespace schema_test
 }  // namespace orrery::tests

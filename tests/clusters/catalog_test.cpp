@@ -58,7 +58,7 @@ TEST(Catalog, IsListedInTheDocumentationWhoseExamplesAreRead) {
         parse_cluster(text.substr(from, text.find("```", from) - from), "clusters.md", testing::from_catalog);
     EXPECT_TRUE(read) << base::render(read.error(), false);
   }
-  EXPECT_EQ(blocks, 2);
+  EXPECT_EQ(blocks, 3);
 }
 
 TEST(Catalog, EntriesAreReadNamedAfterTheirFileAndSourced) {

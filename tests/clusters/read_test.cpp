@@ -139,6 +139,7 @@ TEST(DeviceLike, ChangesTheKeysThatAreGivenAndKeepsTheOthers) {
   const auto whole = parse_cluster("name: x\nlike: hgx-h100\n", "c.yaml", testing::from_catalog);
   ASSERT_TRUE(whole);
   Device expected = whole->device();
+  expected.name = "H100-SXM5-80GB at 500 W";
   expected.power = base::Watts{500};
   expected.sources.emplace_back("our racks");
   EXPECT_EQ(read->device(), expected);
@@ -147,11 +148,26 @@ TEST(DeviceLike, ChangesTheKeysThatAreGivenAndKeepsTheOthers) {
   EXPECT_EQ(again->device(), expected);
 }
 
+TEST(DeviceLike, KeepsItsNameWithItsPowerAndItsIdlePowerWithLess) {
+  const auto of = [](const std::string& device) {
+    const auto read =
+        parse_cluster("name: x\nlike: hgx-h200\ndevice: " + device + "\n", "c.yaml", testing::from_catalog);
+    EXPECT_TRUE(read);
+    return read->device();
+  };
+  const Device whole = of("h200-sxm5-141gb");
+  EXPECT_EQ(whole.idle_power, base::Watts{0.12 * 700}) << "not given";
+  EXPECT_EQ(of("{like: h200-sxm5-141gb, price: 3 $/h}").name, whole.name);
+  EXPECT_EQ(of("{like: h200-sxm5-141gb, power: 400 W}").idle_power, whole.idle_power);
+}
+
 TEST(DeviceLike, IsRefusedWhereItNamesNothingOrChangesWhatNoDeviceHas) {
   const auto of = [](const std::string& device) { return first("name: x\nlike: hgx-h100\ndevice: " + device + "\n"); };
   EXPECT_EQ(of("{like: h100-sxm9}").code, "C01");
   EXPECT_EQ(of("{like: h100-sxm5-80gb, watts: 500 W}").code, "E0103");
-  EXPECT_EQ(of("{like: h100-sxm5-80gb, power: 60 W}").code, "C04") << "less than it draws without work";
+  EXPECT_EQ(of("{like: h100-sxm5-80gb, power: 70 W}").code, "C04") << "what it draws without work";
+  EXPECT_EQ(of("{like: a100-pcie-80gb, power: 36 W}").code, "C04") << "by default 0.12 of the rated power";
+  EXPECT_EQ(of("{like: h100-sxm5-80gb, name: ours}").code, "C09") << "its rates are found by its name";
   EXPECT_EQ(of("{power: 500 W}").code, "E0102") << "without `like` a device is given in full";
 }
 

@@ -107,6 +107,55 @@ TEST(Intervals, OfAStackFittedToRunsAreWiderWhereTheseRunsWereNot) {
   EXPECT_EQ(again->fitted->grounds.front().device, "A100-SXM4-80GB");
 }
 
+clusters::Device device_of(clusters::Architecture architecture, const char* name) {
+  clusters::Device out;
+  out.name = name;
+  out.architecture = architecture;
+  out.peak["bf16"] = clusters::FlopsPerSecond{312e12};
+  out.memory_bandwidth = clusters::BytesPerSecond{2039e9};
+  return out;
+}
+
+// What stands for unknown software by its kind, and what has no run of its own, is as unsure as unknown software.
+TEST(Intervals, OfAFitAreElsewhereThoseOfWhatItBeganWith) {
+  const clusters::Device a100 = device_of(clusters::Architecture::ampere, "A100");
+  const clusters::Device h100 = device_of(clusters::Architecture::hopper, "H100");
+  Intervals known = sample();
+  known.spreads.push_back({kGenericEager, true, {0.6, 1.4}, {0.7, 1.4}, 0});
+  known.spreads.push_back({kStrangers, true, {0.8, 1.9}, kNothingSeen, 0});
+  known.spreads.push_back({"huggingface", true, {0.95, 1.05}, {0.9, 1.1}, 0});
+  Stack stack;
+  stack.name = "ours";
+  stack.generic = true;
+  stack.fitted = Stack::Fitted{"huggingface", 16, 0.05, 0.1, {0.9, 1.1}, {0.95, 1.05}, {ground_of({}, {&a100})}};
+  const auto time = [&](const clusters::Device& device) { return spread_of(known, stack, true, {&device})->time; };
+  EXPECT_EQ(time(a100), (Interval{0.9, 1.1}));
+  EXPECT_EQ(time(h100), (Interval{0.6, 1.9})) << "of its kind, and strangers'";
+  stack.generic = false;
+  EXPECT_EQ(time(h100), (Interval{0.6, 1.9})) << "described alone";
+  stack.fitted->like = "megatron-2021";
+  EXPECT_EQ(time(h100), (Interval{0.9, 1.125})) << "it has runs of its own";
+}
+
+TEST(Intervals, OfAFitsMemoryAreWiderForKindsOfModelsThatItsRunsWereNot) {
+  const clusters::Device a100 = device_of(clusters::Architecture::ampere, "A100");
+  const clusters::Device h100 = device_of(clusters::Architecture::hopper, "H100");
+  Intervals known = sample();
+  known.spreads.push_back({kGenericEager, true, {0.6, 1.4}, {0.7, 1.4}, 0});
+  Stack stack;
+  stack.name = "ours";
+  stack.fitted = Stack::Fitted{kGenericEager, 16, 0.05, 0.1, {0.9, 1.1}, {0.95, 1.05}, {ground_of({}, {&a100})}};
+  const auto memory = [&](const Setting& setting) { return spread_of(known, stack, true, setting)->memory; };
+  const Interval own{0.95, 1.05}, wide{0.7, 1.4};
+  EXPECT_EQ(memory({&h100}), own) << "another device alone";
+  EXPECT_EQ(memory({&a100, true}), wide) << "a mixture";
+  EXPECT_EQ(memory({&a100, false, true}), wide) << "adapters";
+  EXPECT_EQ(memory({&a100, false, false, true}), wide) << "mixers that read in order";
+  stack.fitted->grounds = {ground_of({}, {&a100, true})};
+  EXPECT_EQ(memory({&h100, true}), own) << "a mixture, as the runs were";
+  EXPECT_EQ(memory({&a100}), wide) << "a dense model, which none of them was";
+}
+
 TEST(Intervals, MemoryOfSoftwareWithoutARunIsAsUncertainAsUnknownSoftwares) {
   Intervals known = sample();
   known.spreads.push_back({"generic-eager", true, {0.7, 1.4}, {0.6, 1.2}, 0});

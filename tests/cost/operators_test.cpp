@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <iterator>
+#include <initializer_list>
 
 #include "cost/estimate/block_kinds.h"
 #include "cost/network/copies.h"
@@ -52,30 +52,59 @@ TEST(GpuMatmul, TakesSmallerTilesWhereTheyFillTheProcessors) {
                    2.0 * 128 * 128 * 1024 / (0.9 * 1e12));
 }
 
-/// OpenXLA's measured table of products on H100 (xla, service/gpu/model/matmul_interpolator_data.h, sm_90, bf16, one
-/// product of at least 4 GFLOP; TFLOP/s), from which no coefficient was taken. An operator's start takes 5 us in eager
-/// software.
-TEST(GpuMatmul, AgreesWithProductsThatXlaMeasuredOnH100) {
-  struct Measured {
-    double m, n, k, tflops;
-  };
-  constexpr Measured kTable[] = {
-      {4096, 4096, 4096, 783.3}, {2048, 2048, 2048, 632.0}, {2048, 1024, 2048, 523.3}, {1024, 2048, 2048, 524.3},
-      {1024, 1024, 2048, 350.0}, {2048, 512, 2048, 347.7},  {4096, 256, 2048, 304.7},  {256, 4096, 2048, 324.6},
-      {4096, 512, 1024, 370.8},  {512, 4096, 1024, 373.3},  {4096, 2048, 512, 447.0},  {4096, 1024, 512, 343.7},
-      {4096, 4096, 256, 392.2},
-  };
-  const clusters::Cluster cluster = clusters::testing::catalog("hgx-h100");
+/// Products of at least 4 GFLOP that OpenXLA measured (xla, service/gpu/model/matmul_interpolator_data.h, one product;
+/// TFLOP/s), from which no coefficient was taken. An operator's start takes 5 us in eager software.
+struct XlasProduct {
+  double m, n, k, tflops;
+};
+
+void expect_alike(const char* cluster_name, DType arithmetic, std::initializer_list<XlasProduct> table) {
+  const clusters::Cluster cluster = clusters::testing::catalog(cluster_name);
   const DeviceRates r = device_rates(cluster, defaults(cluster));
   constexpr double kStart = 5e-6, kWithin = 0.15, kMeanWithin = 0.05;
   double mean = 0;
-  for (const Measured& one : kTable) {
-    const double predicted = gpu_matmul_time(r, DType::bf16, DType::bf16, one.m, one.n, one.k).value + kStart;
+  for (const XlasProduct& one : table) {
+    const double predicted = gpu_matmul_time(r, DType::bf16, arithmetic, one.m, one.n, one.k).value + kStart;
     const double ratio = predicted / (2 * one.m * one.n * one.k / (one.tflops * 1e12));
     EXPECT_NEAR(ratio, 1, kWithin) << one.m << " x " << one.n << " x " << one.k;
-    mean += ratio / std::size(kTable);
+    mean += ratio / static_cast<double>(table.size());
   }
   EXPECT_NEAR(mean, 1, kMeanWithin);
+}
+
+TEST(GpuMatmul, AgreesWithProductsThatXlaMeasuredOnH100) {
+  expect_alike("hgx-h100", DType::bf16,
+               {{4096, 4096, 4096, 783.3},
+                {2048, 2048, 2048, 632.0},
+                {2048, 1024, 2048, 523.3},
+                {1024, 2048, 2048, 524.3},
+                {1024, 1024, 2048, 350.0},
+                {2048, 512, 2048, 347.7},
+                {4096, 256, 2048, 304.7},
+                {256, 4096, 2048, 324.6},
+                {4096, 512, 1024, 370.8},
+                {512, 4096, 1024, 373.3},
+                {4096, 2048, 512, 447.0},
+                {4096, 1024, 512, 343.7},
+                {4096, 4096, 256, 392.2}});
+}
+
+TEST(GpuMatmul, AgreesWithProductsThatXlaMeasuredOnB200) {
+  expect_alike("hgx-b200", DType::bf16,
+               {{4096, 4096, 4096, 1416.9},
+                {4096, 2048, 4096, 1343.5},
+                {4096, 4096, 2048, 1277.8},
+                {4096, 2048, 2048, 1170.0},
+                {2048, 2048, 4096, 1208.5},
+                {4096, 4096, 1024, 1075.6},
+                {4096, 2048, 1024, 913.8}});
+  expect_alike("hgx-b200", DType::fp8,
+               {{4096, 4096, 4096, 2765.0},
+                {4096, 2048, 4096, 2499.4},
+                {4096, 4096, 2048, 2485.0},
+                {4096, 2048, 2048, 1833.5},
+                {2048, 2048, 4096, 1955.8},
+                {4096, 4096, 1024, 1895.4}});
 }
 
 TEST(GpuMatmul, IsNeverFasterThanItsMemoryTraffic) {
@@ -342,8 +371,9 @@ TEST(Fp8Products, GoAtTheirOwnRateAndPayForTheirCasts) {
   forward.n = 128;
   forward.k = 1024 - 128;
   forward.rounded = true;
-  // One wave as above, at twice the rate; 1024 x 896 elements read in bf16, written twice in fp8.
-  const double product = 2.0 * 256 * 128 * 1024 / 2e12, casts = 1024 * 896 * 4.0 / 1e12;
+  // One wave as above, at twice the rate, whose beginning and end equal twice the depth; 1024 x 896 elements read in
+  // bf16, written twice in fp8.
+  const double product = 2.0 * 256 * 128 * (896 + 2 * 128) / 2e12, casts = 1024 * 896 * 4.0 / 1e12;
   EXPECT_NEAR(device_time(r, forward).value, product + casts, 1e-15);
   Op weight = forward;
   weight.trans_a = true;  // both operands were cast when they were first used
@@ -360,8 +390,9 @@ TEST(Fp4Products, GoAtTheirOwnRateAndReadTheirInputTwice) {
   forward.dtype = DType::bf16;
   forward.m = 1024, forward.n = 128, forward.k = 1024 - 128;
   forward.rounded = forward.four_bits = true;
-  // The wave of an fp8 product at twice the rate; elements read twice in bf16, written twice in half a byte.
-  const double product = 2.0 * 256 * 128 * 1024 / 4e12, casts = 1024 * 896 * 5.0 / 1e12;
+  // The wave of an fp8 product at twice the rate and with its ends at twice the depth; elements read twice in bf16,
+  // written twice in half a byte.
+  const double product = 2.0 * 256 * 128 * (896 + 4 * 128) / 4e12, casts = 1024 * 896 * 5.0 / 1e12;
   EXPECT_NEAR(device_time(r, forward).value, product + casts, 1e-15);
 }
 
@@ -397,7 +428,7 @@ TEST(Fp8Products, WhereEachCastsItsOwnOperandsTheyAreReadTwiceAndWrittenOnce) {
     op.rounded = true;
     op.trans_a = op.accumulate = weight;
     // 1024 + 128 rows of 896 elements, of 2 + 2 + 1 bytes; the product as above.
-    const double product = 2.0 * 256 * 128 * 1024 / 2e12, casts = (1024 + 128) * 896 * 5.0 / 1e12;
+    const double product = 2.0 * 256 * 128 * (896 + 2 * 128) / 2e12, casts = (1024 + 128) * 896 * 5.0 / 1e12;
     EXPECT_NEAR(device_time(r, op).value, product + casts, 1e-15);
     EXPECT_EQ(cast_kernels(r, op), 4);
     op.rounded = false;
@@ -416,7 +447,7 @@ TEST(Tf32Products, KeepFp32OperandsAndTakeTf32sRate) {
   op.k = 896;
   const double fp32 = device_time(r, op).value;
   op.rounded = true;
-  EXPECT_DOUBLE_EQ(device_time(r, op).value, fp32 / 2);
+  EXPECT_DOUBLE_EQ(device_time(r, op).value, fp32 / 2 * (896 + 2 * 128) / (896 + 128)) << "its ends wait for memory";
 }
 
 TEST(WeightGradients, AreAddedUpByAKernelWhereTheProductDoesNot) {

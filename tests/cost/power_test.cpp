@@ -41,12 +41,11 @@ TEST(Power, OfHostsNetworkAndSiteIsAddedForEachNode) {
   EXPECT_EQ(energy_of({}, 10, cluster_of(1, 700, 70, 2000, 250)).network, 0) << "a single node needs no switch";
 }
 
-TEST(Power, WithoutARatingIsNothingAndWithoutAnIdleReadingAnEighth) {
+TEST(Power, WithoutARatingIsNothing) {
   EXPECT_EQ(energy_of({}, 10, cluster_of(1, 0, 0, 2000)).total(), 0);
   Breakdown waits;
   waits.bubble = 1;
-  EXPECT_DOUBLE_EQ(energy_of(waits, 1, cluster_of(1, 100, 0)).devices,
-                   8 * 100 * (kIdleOfRated + (1 - kIdleOfRated) * kWaitingShare));
+  EXPECT_DOUBLE_EQ(energy_of(waits, 1, cluster_of(1, 100, 12)).devices, 8 * (12 + 88 * kWaitingShare));
 }
 
 /// Nodes that compute all the time: their reading without work gives the host, their rating the rest. MLPerf

@@ -31,7 +31,8 @@ TEST(UpdateChain, HidesGathersBehindUpdatesThatWaitForNothing) {
 
 TEST(BlockLives, LastFromTheFirstUseToTheLast) {
   BlockLives block;
-  const int small = block.buffer(100), large = block.buffer(1000), unused = block.buffer(5000);
+  const int small = block.buffer(100), large = block.buffer(1000);
+  (void)block.buffer(5000);
   block.use(small, block.step(true));
   const int meeting = block.step(false);
   block.use(small, meeting);
@@ -39,7 +40,6 @@ TEST(BlockLives, LastFromTheFirstUseToTheLast) {
   block.use(large, block.step(true));
   const int last = block.step(true);
   block.live(last, last, 1050);
-  EXPECT_LT(small, unused);
   EXPECT_EQ(scratch_bytes({block.take()}).alive, 1100) << "both at the message, and nothing of what no step uses";
 }
 

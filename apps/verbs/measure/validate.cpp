@@ -225,9 +225,9 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
   const auto told = [&](std::size_t begun) {
     work.progress.line(fmt::format("replaying {} of {} rows", begun + 1, work.cases.ready.size()));
   };
-  cost::Validation validation = sim::validate(
-      *rows, work.cases, *intervals,
-      {static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), told, &Interrupt::requested()});
+  const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  cost::Validation validation =
+      sim::validate(*rows, work.cases, *intervals, {threads, told, &Interrupt::requested(), &library->stacks});
   work.progress.clear();
   Outcome outcome;
   outcome.diagnostics = std::move(unread);

@@ -163,6 +163,58 @@ TEST(FitRows, LearnsFromRunsThatDied) {
   EXPECT_LT(*chance, 0.6);
 }
 
+// The step times of a device are known by runs whose times are known, and by more than one or two.
+TEST(FitRows, HasItsGroundWhereSeveralTimedRunsWere) {
+  Library two = small_library();
+  two.clusters.push_back(*testing::cluster("dgx-a100-80gb"));
+  const auto grounds = [&](const std::vector<Row>& rows) {
+    const auto fit = fit_rows(rows, two, testing::stack("generic-eager"), {}, {"ours", {}});
+    EXPECT_TRUE(fit.has_value());
+    std::vector<clusters::Architecture> out;
+    for (const cost::Ground& ground : fit->stack.fitted->grounds) out.push_back(ground.architecture);
+    return out;
+  };
+  using clusters::Architecture;
+  std::vector<Row> rows =
+      measured(testing::stack("generic-eager"), {run(2, 1, 16, 1), run(4, 1, 16, 1), run(8, 1, 16, 1)});
+  const auto on_a100 = [](Row row) {
+    row.setup.gpu_type = "A100-SXM4-80GB";
+    row.setup.id += "-a100";
+    row.measured.seconds = 4 * *row.measured.seconds;
+    return row;
+  };
+  std::vector<Row> more;
+  for (const Row& row : rows) more.push_back(on_a100(row));
+  Row died = more[0], remembered = more[1];
+  died.setup.kind = kOutOfMemory;
+  died.measured = {};
+  remembered.measured.seconds.reset();
+  rows.push_back(died);
+  rows.push_back(remembered);
+  EXPECT_THAT(grounds(rows), ::testing::ElementsAre(Architecture::hopper)) << "one died, and one has no time";
+  rows.insert(rows.end(), more.begin(), more.begin() + 2);
+  EXPECT_THAT(grounds(rows), ::testing::ElementsAre(Architecture::hopper)) << "two";
+  rows.push_back(more[2]);
+  EXPECT_THAT(grounds(rows), ::testing::ElementsAre(Architecture::hopper, Architecture::ampere)) << "three";
+  EXPECT_THAT(grounds({rows[0], more[0]}), ::testing::ElementsAre(Architecture::hopper, Architecture::ampere))
+      << "without three of a kind, those of most: a fit without ground would be trusted everywhere";
+}
+
+TEST(FitRows, ProposesNoRunThatTheSoftwareCannotDo) {
+  std::vector<Row> rows = {run(1, 1, 16, 1), run(1, 1, 16, 2)};
+  for (Row& row : rows) row.setup.zero_stage = 3, row.setup.recompute = "full";
+  rows = measured(testing::stack("generic-eager"), std::move(rows));
+  const auto proposed = [&](const cost::Stack& like) {
+    const auto fit = fit_rows(rows, small_library(), like, {}, {"ours", {}});
+    EXPECT_TRUE(fit.has_value());
+    return fit->teaching.size();
+  };
+  cost::Stack like = testing::stack("generic-eager");
+  EXPECT_EQ(proposed(like), 3U);
+  like.can.tensor = like.can.pipeline = false;
+  EXPECT_EQ(proposed(like), 1U) << "replicas alone, of larger micro-batches";
+}
+
 TEST(FitRows, SaysWhyNothingCanBeFitted) {
   std::vector<Row> rows{runs().front()};
   const auto none = fit_rows(rows, small_library(), testing::stack("generic-eager"), {}, {"ours", {}});

@@ -178,6 +178,9 @@ TEST(RowWords, ThePrecisionThatNobodyStatesIsOneThatTheDeviceHas) {
   s.date = "2025-05";
   EXPECT_EQ(precision_of(s, testing::cluster("dgx-a100")->device(), notes), models::DType::bf16);
   EXPECT_EQ(precision_of(s, testing::cluster("dgx-1p")->device(), notes), models::DType::fp16) << "P100s have no bf16";
+  EXPECT_EQ(notes.back(), "precision fp16");
+  EXPECT_EQ(precision_of(s, testing::cluster("localhost-2")->device(), notes), models::DType::fp32) << "CPU ranks";
+  EXPECT_EQ(notes.back(), "precision fp32, in which this device's users train");
 }
 
 TEST(RowWords, AutocastLeavesSumsInFp32) {

@@ -122,6 +122,15 @@ TEST(OwnRows, AreThoseWithoutASourceToo) {
   EXPECT_EQ(validated("id,source,gpus,mbs\na,s,8,1\n", "runs.csv"), "");
   EXPECT_NE(validated("results:\n- {id: a, gpus: 8, mbs: 1}\n", "r.yaml").find("`micro_batch`"), std::string::npos);
   EXPECT_EQ(validated("results:\n- {id: a, source: s, gpus: 8, mbs: 1}\n", "r.yaml"), "");
+  for (const std::string nothing : {"", "null", "unknown"}) {
+    const std::string row = "results:\n- id: a\n  source: " + nothing + "\n  gpus: 8\n  mbs: 1\n";
+    EXPECT_NE(validated(row, "r.yaml").find("`micro_batch`"), std::string::npos) << nothing;
+    const std::string table = "id,source,gpus,mbs\na,s,8,1\nb," + nothing + ",8,1\n";
+    EXPECT_NE(validated(table, "runs.csv").find("`micro_batch`"), std::string::npos) << nothing;
+  }
+  const std::string mixed = validated("id,source,gpus,iter_time_s\na,s,8,varies\nb,,8,long\n", "runs.csv");
+  EXPECT_EQ(mixed.find("`varies`"), std::string::npos) << "another's: " << mixed;
+  EXPECT_NE(mixed.find("`iter_time_s` is `long`, which is not a number"), std::string::npos) << mixed;
 }
 
 TEST(OwnRows, SayWhichOfTheirKeysAreNotRead) {

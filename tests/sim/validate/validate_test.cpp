@@ -166,6 +166,37 @@ TEST(Validation, TakesTheMemoryThatARowStatesOfItsDevices) {
       << "so much is the host's";
 }
 
+TEST(Validation, FillsTheMemoryThatARowStatesOfItsDevices) {
+  cost::Intervals intervals;
+  intervals.spreads = {{"", true, {0.8, 1.25}, {0.5, 2}, 0}};
+  const auto fits = [&](const std::string& device) {
+    std::string text = changed("A100-SXM4-80GB", device) + "  zero_stage: 0\n";
+    text.replace(text.find("hidden: 2048"), 12, "hidden: 6144");
+    text.replace(text.find("heads: 16"), 9, "heads: 48");
+    const std::vector<Row> all = rows(text);
+    return validate(all, make_cases(all, library()), intervals).rows.at(0).fits_probability.value_or(-1);
+  };
+  const double half = fits("A100-SXM4-40GB"), whole = fits("A100-SXM4-80GB");
+  EXPECT_GT(half, 0);
+  EXPECT_LT(half, whole) << "the same run on devices of half the memory";
+}
+
+TEST(Validation, CountsFittedNumbersAndThoseThatFollowThem) {
+  Library known = library();
+  const auto take = [](cost::Stack& stack, const std::string& products, const std::string& host) {
+    for (cost::Parameter& p : stack.parameters)
+      p.source = p.name == "stack.matmul_share" ? products : p.name == "stack.host_op_time" ? host : "assumption";
+  };
+  const auto fitted = [&] { return validate(rows(kRow), known).by_stack.at(0).fitted_numbers; };
+  take(known.stacks[0], "coarse grid over the rows", "assumption");
+  take(known.stacks[1], "as megatron-core", "as megatron-core: the same hosts");
+  EXPECT_EQ(fitted(), 1) << "of a stack that no row names";
+  take(known.stacks[0], "assumption", "assumption");
+  EXPECT_EQ(fitted(), 0) << "what it follows is not fitted";
+  take(known.stacks[1], "coarse grid over the rows", "assumption");
+  EXPECT_EQ(fitted(), 1) << "its own";
+}
+
 // A name that begins like another's says nothing of what the software does.
 TEST(Validation, TakesSoftwareThatNobodyKnowsAsTheGenericOfItsKind) {
   Library known = library();
@@ -481,9 +512,25 @@ TEST(Validation, DevicesThatMayDrawLessThanTheirRatedPowerAreSlower) {
   const auto rated = told("H100-SXM5-80GB", ""), capped = told("H100-SXM5-80GB", "  gpu_power_w: 500\n");
   EXPECT_GT(capped.predicted_s, rated.predicted_s);
   EXPECT_LT(capped.predicted_s, rated.predicted_s / std::cbrt(430 / 630.0)) << "its products alone are slower";
-  EXPECT_THAT(capped.notes, ::testing::Contains(HasSubstr("devices that may draw 500 of 700 W")));
+  EXPECT_THAT(capped.notes, ::testing::Contains(HasSubstr("devices that may draw 500 W instead of 700")));
   EXPECT_EQ(told("H100-SXM5 500W", "").predicted_s, capped.predicted_s) << "stated in the name";
   EXPECT_EQ(told("H100-SXM5-80GB", "  gpu_power_w: 700\n").predicted_s, rated.predicted_s);
+  const auto too_little = rows(changed("A100-SXM4-80GB", "H100-SXM5-80GB") + "  gpu_power_w: 70\n");
+  const auto refused = Translator(known).translate(too_little[0].setup);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().front().message, HasSubstr("draw 70 W without work"));
+}
+
+TEST(Validation, TheMemoryInASuperchipsNameIsOftenItsHosts) {
+  Library known = library();
+  known.clusters = {*testing::cluster("alps")};
+  const auto notes = [&](const std::string& name) {
+    return validate(rows(changed("A100-SXM4-80GB", name)), known).rows.at(0).notes;
+  };
+  const auto other = ::testing::Contains(HasSubstr("GB of memory"));
+  EXPECT_THAT(notes("NVIDIA GH200 120GB"), ::testing::Not(other)) << "the driver's name of that with 96 GB";
+  EXPECT_THAT(notes("GH200 480GB"), ::testing::Not(other));
+  EXPECT_THAT(notes("GH200 144GB"), other);
 }
 
 TEST(Validation, DoesNotBelieveAVocabularyThatWasAssumed) {

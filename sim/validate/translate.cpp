@@ -17,6 +17,7 @@
 #include "sim/validate/likeness.h"
 #include "sim/validate/made_to_fit.h"
 #include "sim/validate/mixture_rows.h"
+#include "sim/validate/row_devices.h"
 #include "sim/validate/row_family.h"
 #include "sim/validate/row_words.h"
 #include "sim/validate/software.h"
@@ -216,30 +217,6 @@ Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const 
   return out;
 }
 
-/// The gigabytes of a device in its name. A superchip's are often its host's: NVIDIA's driver calls a GH200 with 96 GB
-/// of its own "GH200 120GB" or "GH200 480GB". So only sizes count that its device has been made in.
-std::optional<std::int64_t> gigabytes_in(const DeviceWords& name) {
-  constexpr std::int64_t kOfSuperchips[] = {96, 141, 144, 186, 189, 192, 279, 288};
-  const bool superchip = name.number.size() == 3 && (name.letters == "gh" || name.letters == "gb");
-  if (superchip && name.gb && std::ranges::find(kOfSuperchips, *name.gb) == std::end(kOfSuperchips)) return {};
-  return name.gb;
-}
-
-/// Gives the devices the memory that the row states, where the catalogue has them in no such size ("A100 40GB PCIe").
-/// More than twice as much is something else.
-void take_memory(const Setup& s, clusters::Cluster& machine, std::vector<std::string>& notes) {
-  const auto named = gigabytes_in(device_words(s.gpu_type));
-  const auto stated = named ? named : s.gpu_gb;
-  const auto known = device_words(machine.device().name).gb;
-  if (!stated || !known) return;
-  constexpr double kAlike = 1.1, kMost = 2;  // sources round sizes, and say what the datasheet or the driver says
-  const double ratio = static_cast<double>(*stated) / static_cast<double>(*known);
-  const double apart = std::max(ratio, 1 / ratio);
-  if (apart < kAlike || apart > kMost) return;
-  machine.devices.front().memory.value *= ratio;
-  notes.push_back(fmt::format("{} with {} GB of memory", machine.device().name, *stated));
-}
-
 /// "JUWELS Booster" as the catalogue writes names: juwels-booster.
 std::string as_name(const std::string& words) {
   std::string out = small_letters(words);
@@ -263,20 +240,6 @@ std::set<std::string> numbers_said(const cost::Stack& stack, const cost::Stack& 
 /// "-custom-interact" if a recommendation model's run says that the interaction has a custom kernel.
 const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
-}
-
-/// Gives the devices the power that the row says they may draw. Why it cannot be, if it cannot.
-std::optional<std::string> take_power(const Setup& s, clusters::Cluster& machine, std::vector<std::string>& notes) {
-  clusters::Device& device = machine.devices.front();
-  const std::optional<std::int64_t> stated = s.gpu_watts ? s.gpu_watts : device_words(s.gpu_type).watts;
-  if (!stated || device.power.value <= 0) return std::nullopt;
-  const auto watts = static_cast<double>(*stated);
-  if (watts <= device.idle_power.value)
-    return fmt::format("devices that may draw {} W draw {:.0f} W without work", *stated, device.idle_power.value);
-  if (watts != device.power.value)
-    notes.push_back(fmt::format("devices that may draw {} W instead of {:.0f}", *stated, device.power.value));
-  device.power = base::Watts{watts};
-  return std::nullopt;
 }
 
 /// That another stack stands for the software that a row names, by `stack` or else by `framework`.
